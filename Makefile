@@ -1,0 +1,37 @@
+# Every target sets up .venv by itself the first time.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test test-all check bench clean
+
+run: .venv/.installed
+	$(BIN)/agewise ages --out out
+
+test: .venv/.installed-dev
+	$(BIN)/pytest -q -n 2
+
+test-all: .venv/.installed-dev
+	$(BIN)/pytest -q -n 2 -m ""
+
+check: .venv/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/.installed-dev
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv out build dist
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Agewise needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+
+.venv/.installed: pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+.venv/.installed-dev: pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $@ .venv/.installed

@@ -1,0 +1,84 @@
+"""One family of exceptions: what is wrong, the value, what is allowed, what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class AgewiseError(Exception):
+    """Base of everything that Agewise raises on purpose."""
+
+    exit_code = 1
+
+
+class InvalidInput(AgewiseError, ValueError):
+    """A value that cannot be used. The message names field, value, allowed range and remedy."""
+
+    exit_code = 2
+
+    def __init__(self, field: str, value: Any, allowed: str, remedy: str = "") -> None:
+        self.field, self.value, self.allowed, self.remedy = field, value, allowed, remedy
+        message = f"{field} is {_shown(value)}; allowed: {allowed}."
+        super().__init__(f"{message} {remedy}".rstrip())
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    if isinstance(value, np.generic):
+        text = repr(value.item())
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def finite_array(field: str, value: ArrayLike, allowed: str) -> NDArray[np.float64]:
+    """Return `value` as a fresh float array, refusing anything that is not all finite numbers."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(field, value, allowed, "Give numbers in rows of one length.") from None
+    if array.size == 0:
+        raise InvalidInput(field, "empty", allowed)
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        place = f"{field}{list(where)}" if where else field
+        raise InvalidInput(place, float(array[where]), allowed, "Remove NaN and infinite entries.")
+    return array
+
+
+def positive(field: str, value: float, remedy: str = "") -> float:
+    """Return `value` as a float, refusing anything but a finite number above zero."""
+    number = _number(value)
+    if number is None or not (math.isfinite(number) and number > 0):
+        raise InvalidInput(field, value, "a finite number above 0", remedy)
+    return number
+
+
+def whole(field: str, value: int, low: int, high: int | None = None, remedy: str = "") -> int:
+    """Return `value` as an int, refusing anything but a whole number from `low` to `high`."""
+    number = _number(value)
+    fits = number is not None and math.isfinite(number) and number == int(number)
+    if number is None or not fits or number < low or (high is not None and number > high):
+        allowed = (
+            f"a whole number from {low} to {high}"
+            if high is not None
+            else (f"a whole number, {low} or more")
+        )
+        raise InvalidInput(field, value, allowed, remedy)
+    return int(number)
+
+
+def one_of(field: str, value: str, choices: Sequence[str]) -> str:
+    """Return `value`, refusing anything outside `choices`."""
+    if value not in choices:
+        raise InvalidInput(field, repr(value), "one of " + ", ".join(choices))
+    return value
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        return None
+    return float(value)

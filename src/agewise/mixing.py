@@ -1,0 +1,309 @@
+"""Δ: how much the record that was collected still says about the record at aggregation.
+
+Δ(a) is the largest total variation distance between the laws of the collected record given two
+values of the record at aggregation, `a` slots later (the paper's Proposition 1). Δ = 1: ageing
+hides nothing; Δ = 0: what was collected says nothing about the record now.
+
+The four methods differ in what they assume about an adversary's prior knowledge:
+
+==========  ==================================================================================
+own_law     his prior at collection is the client's stated law
+exact       his prior is the stationary (for a day profile: the periodic) law
+any_prior   nothing: holds whatever his prior
+spectral    as `exact`; an upper bound for reversible ergodic chains, the one the paper uses
+==========  ==================================================================================
+
+All four assume that the records of a client evolve independently of each other and that the
+process is the one given.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from agewise.errors import InvalidInput, finite_array, one_of, whole
+from agewise.process import JointLaw, MarkovChain, Process, stationary_laws
+from agewise.process.joint import Array, as_law, as_transition, backward_rows, rounding
+
+Method = Literal["exact", "own_law", "any_prior", "spectral"]
+METHODS: tuple[str, ...] = get_args(Method)
+
+BLOCK = 4096
+"""Chains handled at once: large enough for long inner loops, small enough for the cache."""
+
+TINY = 1e-290
+"""Probabilities below this may have lost digits to underflow."""
+
+
+@overload
+def delta(
+    process: Process,
+    age: int,
+    method: Method = ...,
+    law: ArrayLike | None = ...,
+    *,
+    aggregate_at: int | None = ...,
+) -> float: ...
+@overload
+def delta(
+    process: Process,
+    age: ArrayLike,
+    method: Method = ...,
+    law: ArrayLike | None = ...,
+    *,
+    aggregate_at: int | None = ...,
+) -> float | Array: ...
+def delta(
+    process: Process,
+    age: ArrayLike,
+    method: Method = "exact",
+    law: ArrayLike | None = None,
+    *,
+    aggregate_at: int | None = None,
+) -> float | Array:
+    """Return Δ at one age or at an array of ages.
+
+    `law` is the law of a record at collection; giving one with `exact` is the same as `own_law`.
+    A process that depends on the slot needs `aggregate_at`, the slot at which age is reckoned.
+
+    Guarantees
+        The value is never below the true Δ of the given process under the assumption of the
+        method: it is rounded up by a bound on the floating-point error (some 1e-14 for a small
+        chain). Δ(0) = 1 always. Exactly 0 only where it is structurally so (a transition matrix
+        whose rows are all the same), never by cancellation.
+
+    >>> from agewise import birth_death
+    >>> chain = birth_death(up=0.1, down=0.2, states=[20, 50, 100, 200])
+    >>> delta(chain, [0, 2, 4, 9]).round(3)
+    array([1.   , 0.91 , 0.684, 0.295])
+    >>> round(delta(chain, 4, "any_prior"), 6)
+    0.913747
+    """
+    one_of("method", method, METHODS)
+    ages = _checked_ages(age)
+    if method == "own_law" and law is None:
+        raise InvalidInput(
+            "law", None, "a law, with method own_law", "Give the law of a record at collection."
+        )
+    if method == "spectral":
+        values = _spectral(process, law, ages)
+    elif isinstance(process, MarkovChain):
+        prior = None if law is None else as_law("law", law, process.states.size)[None]
+        values = _table(process.transition[None], ages.ravel(), method, prior)[0]
+    else:
+        values = _slot_by_slot(process, ages.ravel(), method, law, aggregate_at)
+    values = values.reshape(ages.shape)
+    return float(values) if values.ndim == 0 else values
+
+
+def delta_table(
+    transitions: ArrayLike,
+    ages: ArrayLike,
+    method: Literal["exact", "own_law", "any_prior"] = "exact",
+    laws: ArrayLike | None = None,
+) -> Array:
+    """Return Δ for a batch of homogeneous chains `[m, S, S]` at each age, as `[m, ages]`.
+
+    The same values as `delta` chain by chain, in blocks that fit the cache: time O(m · A · S³)
+    for ages up to A, memory O(m · A) beyond one block.
+    """
+    one_of("method", method, ("exact", "own_law", "any_prior"))
+    chains = finite_array("transitions", transitions, "row-stochastic matrices, shape [m, S, S]")
+    if chains.ndim != 3 or chains.shape[1] != chains.shape[2] or chains.shape[1] < 2:
+        raise InvalidInput("transitions", f"of shape {chains.shape}", "shape [m, S, S], S >= 2")
+    sums = chains.sum(axis=2, keepdims=True)
+    suspicious = (chains.min(axis=(1, 2)) < 0) | (np.abs(sums - 1).max(axis=(1, 2)) > 1e-9)
+    for index in np.flatnonzero(suspicious)[:1]:
+        as_transition(chains[index], f"transitions[{index}]")
+    if method == "own_law" and laws is None:
+        raise InvalidInput("laws", None, "one law a chain, with method own_law")
+    prior = None
+    if laws is not None:
+        prior = finite_array("laws", laws, "one law a chain")
+        if prior.shape != chains.shape[:2]:
+            raise InvalidInput("laws", f"of shape {prior.shape}", f"shape {chains.shape[:2]}")
+        bad = (prior < 0).any(axis=1) | (np.abs(prior.sum(axis=1) - 1) > 1e-9)
+        for index in np.flatnonzero(bad)[:1]:
+            as_law(f"laws[{index}]", prior[index], chains.shape[1])
+    return _table(chains / sums, _checked_ages(ages).ravel(), method, prior)
+
+
+def joint_delta(joint: JointLaw, *, any_prior: bool = False) -> float:
+    """Return Δ of one joint law, wherever it comes from.
+
+    With `any_prior`, for every law at collection: needs a joint law that gives every collected
+    value some probability, since only then it tells how each of them moves on.
+    """
+    if any_prior:
+        if not (joint.law > 0).all():
+            unseen = joint.states[joint.law == 0].tolist()
+            raise InvalidInput(
+                "joint",
+                f"a law that gives the collected values {unseen} no probability",
+                "a positive probability for each collected value, with any_prior",
+            )
+        kernel = joint.matrix / joint.law[:, None]
+        return _rounded_up(_any_prior(kernel[..., None]), joint.rounding).item()
+    return _rounded_up(_widest(joint.backward[..., None]), joint.rounding).item()
+
+
+def _checked_ages(age: ArrayLike) -> NDArray[np.int64]:
+    ages = np.asarray(age)
+    if ages.size == 0:
+        raise InvalidInput("age", "empty", "whole numbers, 0 or more")
+    if ages.dtype.kind in "iu" and (ages >= 0).all():
+        return ages.astype(np.int64)
+    return np.array([whole("age", a, 0) for a in ages.ravel().tolist()]).reshape(ages.shape)
+
+
+def _table(chains: Array, ages: NDArray[np.int64], method: str, laws: Array | None) -> Array:
+    """Δ `[m, ages]` for checked input, block by block, each power from the one before it."""
+    result = np.empty((chains.shape[0], ages.size))
+    distinct, place = np.unique(ages, return_inverse=True)
+    for start in range(0, chains.shape[0], BLOCK):
+        block = chains[start : start + BLOCK]
+        prior = None
+        if method != "any_prior":
+            prior = stationary_laws(block) if laws is None else laws[start : start + BLOCK]
+        values = np.empty((block.shape[0], distinct.size))
+        kernel, reached = np.broadcast_to(np.eye(block.shape[1]), block.shape), 0
+        for column, target in enumerate(distinct.tolist()):
+            if target > reached:
+                jump = target - reached
+                step = block if jump == 1 else np.linalg.matrix_power(block, jump)
+                kernel, reached = kernel @ step, target
+            values[:, column] = _delta_of_kernels(block, kernel, target, prior)
+        result[start : start + BLOCK] = values[:, place]
+    return result
+
+
+def _delta_of_kernels(chains: Array, kernel: Array, age: int, prior: Array | None) -> Array:
+    """Δ `[m]` of the `age`-step kernels of some chains; `prior` None: any prior."""
+    if age == 0:
+        return np.ones(chains.shape[0])
+    batch_last = np.ascontiguousarray(np.moveaxis(kernel, 0, -1))
+    value = _any_prior(batch_last) if prior is None else _given_prior(batch_last, prior.T)
+    value = _rounded_up(value, rounding(age, chains.shape[1]))
+    value[(chains == chains[:, :1]).all(axis=(1, 2))] = 0  # each slot is a fresh draw
+    smallest = np.where(chains > 0, chains, 1).min(axis=(1, 2))
+    for index in np.flatnonzero(age * np.log(smallest) < np.log(TINY)):
+        if _underflows(MarkovChain(chains[index], np.arange(chains.shape[1])), 0, age):
+            value[index] = 1
+    return value
+
+
+def _slot_by_slot(
+    process: Process,
+    ages: NDArray[np.int64],
+    method: Method,
+    law: ArrayLike | None,
+    aggregate_at: int | None,
+) -> Array:
+    if aggregate_at is None:
+        raise InvalidInput(
+            "aggregate_at", None, "a slot, since this process depends on the slot of the day"
+        )
+    return np.array(
+        [slot_delta(process, aggregate_at - a, aggregate_at, method, law) for a in ages]
+    )
+
+
+def slot_delta(
+    process: Process,
+    collect_at: int,
+    aggregate_at: int,
+    method: Method,
+    law: ArrayLike | None = None,
+) -> float:
+    """Return Δ between two slots of any process; see `delta` for what the methods assume."""
+    age = aggregate_at - collect_at
+    if method == "spectral" or isinstance(process, MarkovChain):
+        return float(delta(process, age, method, law))
+    if age == 0:
+        return 1.0
+    if process.markov and _underflows(process, collect_at, aggregate_at):
+        return 1.0
+    joint = process.joint(collect_at, aggregate_at, law)
+    if method != "any_prior":
+        return joint_delta(joint)
+    if not process.markov:  # only the joint law was measured
+        return joint_delta(joint, any_prior=True)
+    kernel = process.kernel(collect_at, aggregate_at)
+    return _rounded_up(_any_prior(kernel[..., None]), joint.rounding).item()
+
+
+def _underflows(process: Process, collect_at: int, aggregate_at: int) -> bool:
+    """Whether some move that is possible got a probability too small for a float to hold well."""
+    kernel = process.kernel(collect_at, aggregate_at)
+    return bool((kernel[process.reachable(collect_at, aggregate_at)] < TINY).any())
+
+
+def _given_prior(kernel: Array, prior: Array) -> Array:
+    """Δ `[m]` of kernels `[x, y, m]` under priors `[x, m]`."""
+    return _widest(backward_rows(prior[:, None] * kernel))
+
+
+def _widest(rows: Array) -> Array:
+    """The largest total variation distance between two rows of `[y, x, m]`."""
+    widest = np.zeros(rows.shape[2])
+    for y in range(rows.shape[0] - 1):
+        distance = np.abs(rows[y + 1 :] - rows[y]).sum(axis=1)
+        np.maximum(widest, distance.max(axis=0), out=widest)
+    return widest / 2
+
+
+def _any_prior(kernel: Array) -> Array:
+    """tanh(D/4), D the projective diameter (Birkhoff) of kernels `[x, y, m]`.
+
+    For two values y, y′ at aggregation the worst prior sits on the two collected values with the
+    largest and the smallest likelihood ratio, and there the distance is tanh(ln(ratio)/4).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(kernel)
+        diameter = np.zeros(kernel.shape[2])
+        for x in range(kernel.shape[0] - 1):
+            ratio = logs[x + 1 :] - logs[x]  # nan where neither can reach y: no evidence, ignored
+            width = np.fmax.reduce(ratio, axis=1) - np.fmin.reduce(ratio, axis=1)
+            np.maximum(diameter, width.max(axis=0), out=diameter)
+    return np.tanh(diameter / 4)
+
+
+def _spectral(process: Process, law: ArrayLike | None, ages: NDArray[np.int64]) -> Array:
+    """min{1, max_x √((1−π_x)/π_x) · γ*^a} (the paper, section IV-A)."""
+    remedy = "Use method exact, own_law or any_prior."
+    if not isinstance(process, MarkovChain):
+        raise InvalidInput(
+            "method", "'spectral'", "exact, own_law or any_prior for this process", remedy
+        )
+    if law is not None:
+        raise InvalidInput(
+            "law", law, "no law with method spectral, which assumes the stationary one", remedy
+        )
+    if not process.is_ergodic:
+        kind = f"of period {process.period}" if process.is_irreducible else "reducible"
+        raise InvalidInput(
+            "method", f"'spectral' for a chain that is {kind}", "an ergodic chain", remedy
+        )
+    if not process.is_reversible:
+        raise InvalidInput(
+            "method", "'spectral' for a chain that is not reversible", "a reversible chain", remedy
+        )
+    rarest = process.stationary.min()
+    # The symmetric form √π P /√π has the same spectrum, and eigvalsh finds it to an ulp or so.
+    root = np.sqrt(process.stationary)
+    symmetric = root[:, None] * process.transition / root
+    moduli = np.sort(np.abs(np.linalg.eigvalsh((symmetric + symmetric.T) / 2)))
+    bound = np.sqrt((1 - rarest) / rarest) * moduli[-2] ** ages.astype(np.float64)
+    return _rounded_up(bound, rounding(int(ages.max()), process.states.size))
+
+
+def _rounded_up(value: Array, slack: float) -> Array:
+    """Add a bound on the rounding error and clip at one.
+
+    A total variation distance of laws with a relative error r is off by at most r, and so is
+    tanh(D/4).
+    """
+    return np.minimum(value + slack, 1.0)

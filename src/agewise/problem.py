@@ -1,0 +1,134 @@
+"""What is to be planned: clients, target, deadline and the choices, as frozen, checked data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from agewise.errors import InvalidInput, one_of, positive, whole
+from agewise.learning import ESTIMATORS, Estimator
+from agewise.mixing import METHODS, Method
+from agewise.privacy.calibration import RULES, Rule
+from agewise.process import Process
+from agewise.process.joint import Array, as_law
+
+Objective = Literal["exact", "bound", "simulated"]
+OBJECTIVES: tuple[str, ...] = get_args(Objective)
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client: how its records change, their law when it collects, how many it collects.
+
+    `law` None means the process's own law (stationary, or periodic). `weight` is its share of
+    the aggregate; None means in proportion to `samples`.
+    """
+
+    name: str
+    process: Process
+    law: ArrayLike | None = None
+    samples: int = 100
+    weight: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise InvalidInput("client name", repr(self.name), "a word that is not empty")
+        if not isinstance(self.process, Process):
+            raise InvalidInput(
+                f"process of client {self.name!r}",
+                repr(self.process),
+                "a MarkovChain, a PeriodicChain or another Process",
+            )
+        object.__setattr__(
+            self, "samples", whole(f"samples of client {self.name!r}", self.samples, 1)
+        )
+        if self.law is not None:
+            law = as_law(f"law of client {self.name!r}", self.law, self.process.states.size)
+            object.__setattr__(self, "law", tuple(law.tolist()))
+        if self.weight is not None:
+            positive(f"weight of client {self.name!r}", self.weight)
+
+    def law_at(self, slot: int) -> Array:
+        """The law of a record that is collected in `slot`."""
+        return self.process.law(slot) if self.law is None else np.asarray(self.law)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Clients, an aggregation slot, a privacy target, and four choices.
+
+    Slots run from 1 to `aggregate_at`; `capacity` is how many clients may collect in one slot
+    (None: any number). See `docs/notation.md` for the choices.
+    """
+
+    clients: Sequence[Client]
+    aggregate_at: int
+    epsilon: float
+    mixing: Method = "exact"
+    estimator: Estimator = "propagated"
+    calibration: Rule = "formula"
+    objective: Objective = "exact"
+    capacity: int | None = None
+    name: str = field(default="problem", compare=False)
+
+    def __post_init__(self) -> None:
+        members = tuple(self.clients) if isinstance(self.clients, Iterable) else ()
+        if not members or not all(isinstance(c, Client) for c in members):
+            raise InvalidInput("clients", repr(self.clients), "one or more Client objects")
+        object.__setattr__(self, "clients", members)
+        name, times = Counter(c.name for c in members).most_common(1)[0]
+        if times > 1:
+            raise InvalidInput("clients", f"{times} named {name!r}", "distinct names")
+        whole("aggregate_at", self.aggregate_at, 1)
+        positive("epsilon", self.epsilon)
+        one_of("mixing", self.mixing, METHODS)
+        one_of("estimator", self.estimator, ESTIMATORS)
+        one_of("calibration", self.calibration, RULES)
+        one_of("objective", self.objective, OBJECTIVES)
+        if self.calibration == "tight" and self.mixing not in ("exact", "own_law"):
+            raise InvalidInput(
+                "calibration",
+                f"'tight' with mixing {self.mixing!r}",
+                "tight with mixing exact or own_law",
+                "Use calibration formula, or another mixing.",
+            )
+        if self.capacity is not None:
+            whole("capacity", self.capacity, 1)
+            if len(members) > self.capacity * self.aggregate_at:
+                raise InvalidInput(
+                    "capacity",
+                    self.capacity,
+                    f"at least {-(-len(members) // self.aggregate_at)} for {len(members)} clients "
+                    f"in {self.aggregate_at} slots",
+                    "Raise the capacity or aggregate later.",
+                )
+        given = [c.weight for c in members if c.weight is not None]
+        if given and (len(given) < len(members) or abs(sum(given) - 1) > 1e-9):
+            raise InvalidInput(
+                "weight",
+                f"given for {len(given)} of {len(members)} clients, sum {sum(given):.9g}",
+                "a weight for every client, summing to 1, or for none (then samples decide)",
+            )
+
+    @cached_property
+    def weights(self) -> Array:
+        """p_i: each client's share of the aggregate."""
+        shares = np.array(
+            [c.samples if c.weight is None else c.weight for c in self.clients], float
+        )
+        return np.asarray(shares / shares.sum())
+
+    def replace(self, **changes: Any) -> Problem:
+        """Return a copy with some fields changed, checked again."""
+        known = {f.name for f in dataclasses.fields(self)}
+        for name in changes:
+            if name not in known:
+                raise InvalidInput("field", repr(name), "one of " + ", ".join(sorted(known)))
+        return dataclasses.replace(self, **changes)

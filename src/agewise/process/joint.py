@@ -1,0 +1,193 @@
+"""The joint law of a record at collection and at aggregation: what everything is computed from."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from agewise.errors import InvalidInput, finite_array
+
+Array = NDArray[np.float64]
+
+SUM_TOLERANCE = 1e-9
+"""How far a law or a row may be from summing to one before it is refused; within it, rescaled."""
+
+
+@runtime_checkable
+class Process(Protocol):
+    """Anything that knows how a record moves between two slots.
+
+    `markov` says whether what happens after a slot depends on the past only through the
+    record's value in that slot. Ageing is credited to several releases of one client only
+    where it does.
+    """
+
+    @property
+    def states(self) -> Array:
+        """The numeric values a record can take."""
+        ...
+
+    @property
+    def markov(self) -> bool:
+        """Whether the process is Markov (of first order)."""
+        ...
+
+    def kernel(self, collect_at: int, aggregate_at: int) -> Array:
+        """P(value at `aggregate_at` | value at `collect_at`), one row a starting state."""
+        ...
+
+    def reachable(self, collect_at: int, aggregate_at: int) -> NDArray[np.bool_]:
+        """Which moves between the two slots are possible at all, free of underflow."""
+        ...
+
+    def law(self, slot: int) -> Array:
+        """The process's own law of a record in `slot`."""
+        ...
+
+    def joint(self, collect_at: int, aggregate_at: int, law: ArrayLike | None = None) -> JointLaw:
+        """The joint law of a record's values in the two slots, `law` holding at collection."""
+        ...
+
+
+class JointLaw:
+    """P(record is `states[x]` at collection and `states[y]` at aggregation), as `matrix[x, y]`.
+
+    `rounding` bounds the relative error of its entries.
+
+    >>> pair = JointLaw([[0.4, 0.1], [0.1, 0.4]], states=[0, 1])
+    >>> pair.backward
+    array([[0.8, 0.2],
+           [0.2, 0.8]])
+    """
+
+    def __init__(self, matrix: ArrayLike, states: ArrayLike) -> None:
+        self.states = as_states(states)
+        size = self.states.size
+        joint = finite_array("joint", matrix, f"a {size} x {size} table of probabilities")
+        if joint.shape != (size, size):
+            raise InvalidInput("joint", f"of shape {joint.shape}", f"shape ({size}, {size})")
+        _refuse_negative("joint", joint)
+        if abs(joint.sum() - 1) > SUM_TOLERANCE:
+            raise InvalidInput("joint", f"a table that sums to {joint.sum():.9g}", "a sum of 1")
+        self.matrix = _frozen(joint / joint.sum())
+        self.rounding = rounding(0, size)
+
+    @classmethod
+    def of(cls, law: Array, kernel: Array, states: Array, age: int) -> JointLaw:
+        """Build from a checked law and a kernel that took `age` products, without checking."""
+        self = cls.__new__(cls)
+        self.states, self.matrix = states, _frozen(law[:, None] * kernel)
+        self.rounding = rounding(age, states.size)
+        return self
+
+    @cached_property
+    def law(self) -> Array:
+        """The law at collection, μ."""
+        return _frozen(self.matrix.sum(axis=1))
+
+    @cached_property
+    def aggregation_law(self) -> Array:
+        """The law at aggregation, ν."""
+        return _frozen(self.matrix.sum(axis=0))
+
+    @cached_property
+    def possible(self) -> NDArray[np.bool_]:
+        """Which values can occur at aggregation."""
+        return self.aggregation_law > 0
+
+    @cached_property
+    def backward(self) -> Array:
+        """K[y, x] = P(x at collection | y at aggregation), one row for each *possible* y."""
+        columns = self.matrix[:, self.possible]
+        return _frozen((columns / columns.sum(axis=0)).T)
+
+    def __repr__(self) -> str:
+        return f"JointLaw(states={self.states.tolist()}, matrix={self.matrix.tolist()})"
+
+
+def backward_rows(joint: Array) -> Array:
+    """Return K `[y, x, m]` of joint laws `[x, y, m]`: the collected value given the later one.
+
+    A later value that cannot occur is given the row of one that can, so that it adds nothing to
+    a maximum over pairs of rows.
+    """
+    later = joint.sum(axis=0)
+    stand_in = np.take_along_axis(joint, later.argmax(axis=0)[None, None], axis=1)
+    columns = np.where(later > 0, joint, stand_in)
+    return np.asarray((columns / columns.sum(axis=0)).swapaxes(0, 1))
+
+
+def rounding(age: int, size: int) -> float:
+    """Bound the relative error of a joint law's entries after `age` products of S × S matrices.
+
+    Products and sums of nonnegative numbers add at most one ulp each: S + 1 a step of the
+    kernel, 2S² for the elimination that finds the stationary law.
+    """
+    return float(np.finfo(float).eps * ((age + 2) * (size + 1) + 2 * size**2))
+
+
+def as_states(states: ArrayLike) -> Array:
+    """Check state values: two or more, finite, distinct."""
+    values = finite_array("states", states, "two or more distinct numbers")
+    if values.ndim != 1 or values.size < 2:
+        shown = f"of shape {values.shape}" if values.ndim != 1 else f"{values.tolist()}"
+        raise InvalidInput("states", shown, "two or more distinct numbers in one row")
+    if np.unique(values).size < values.size:
+        twice = [v for v in np.unique(values) if (values == v).sum() > 1]
+        raise InvalidInput("states", values.tolist(), f"distinct values (repeated: {twice[0]:g})")
+    return _frozen(values)
+
+
+def as_law(field: str, law: ArrayLike, size: int) -> Array:
+    """Check a probability vector of `size` entries and rescale it to sum to one exactly."""
+    values = finite_array(field, law, f"{size} probabilities that sum to 1")
+    if values.shape != (size,):
+        raise InvalidInput(
+            field,
+            f"of shape {values.shape}",
+            f"{size} probabilities, one a state",
+            "Give one probability for each state.",
+        )
+    _refuse_negative(field, values)
+    if abs(values.sum() - 1) > SUM_TOLERANCE:
+        raise InvalidInput(
+            field, f"a law that sums to {values.sum():.9g}", "probabilities that sum to 1"
+        )
+    return _frozen(values / values.sum())
+
+
+def as_transition(transition: ArrayLike, field: str = "transition") -> Array:
+    """Check a row-stochastic matrix and rescale its rows to sum to one exactly."""
+    matrix = finite_array(field, transition, "a square matrix whose rows sum to 1")
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise InvalidInput(
+            field, f"of shape {matrix.shape}", "a square matrix, one row and column a state"
+        )
+    if matrix.shape[0] < 2:
+        raise InvalidInput(field, "a matrix of one state", "two or more states")
+    _refuse_negative(field, matrix)
+    sums = matrix.sum(axis=1)
+    bad = np.flatnonzero(np.abs(sums - 1) > SUM_TOLERANCE)
+    if bad.size:
+        row = int(bad[0])
+        raise InvalidInput(
+            f"{field} row {row}",
+            f"{matrix[row].tolist()}, which sums to {sums[row]:.9g}",
+            "a row of probabilities that sums to 1",
+            "Rows are 'from', columns 'to': a matrix given the other way round wants transposing.",
+        )
+    return _frozen(matrix / sums[:, None])
+
+
+def _refuse_negative(field: str, values: Array) -> None:
+    if (values < 0).any():
+        where = [int(i) for i in np.argwhere(values < 0)[0]]
+        raise InvalidInput(f"{field}{where}", float(values[tuple(where)]), "0 or more")
+
+
+def _frozen(array: Array) -> Array:
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,125 @@
+"""A chain whose transition matrix depends on the slot of the day."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from agewise.errors import InvalidInput, finite_array, whole
+from agewise.process.chain import elapsed, sample, stationary_laws
+from agewise.process.joint import Array, JointLaw, as_law, as_states, as_transition
+
+
+class PeriodicChain:
+    """A Markov chain with one transition matrix for each slot of a repeating day.
+
+    `transitions[k]` moves a record from slot k+1 of the day to the next slot, so slot `t`
+    (counted from 1, running on over the days) uses `transitions[(t - 1) % slots_per_day]`.
+
+    >>> calm, busy = [[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]
+    >>> day = PeriodicChain([calm, calm, busy], states=[0, 1])
+    >>> day.kernel(1, 3)
+    array([[0.82, 0.18],
+           [0.18, 0.82]])
+    """
+
+    markov = True
+
+    def __init__(self, transitions: ArrayLike, states: ArrayLike) -> None:
+        matrices = finite_array("transitions", transitions, "one square matrix a slot of the day")
+        if matrices.ndim != 3:
+            raise InvalidInput(
+                "transitions", f"of shape {matrices.shape}", "shape (slots of the day, S, S)"
+            )
+        self.transitions = np.stack(
+            [as_transition(m, f"transitions[{k}]") for k, m in enumerate(matrices)]
+        )
+        self.transitions.setflags(write=False)
+        self.states = as_states(states)
+        if self.states.size != self.transitions.shape[1]:
+            raise InvalidInput(
+                "states",
+                f"{self.states.size} values",
+                f"{self.transitions.shape[1]} values, one a row of the transition matrices",
+            )
+
+    def __repr__(self) -> str:
+        return f"PeriodicChain({self.slots_per_day} slots, states={self.states.tolist()})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, PeriodicChain)
+            and np.array_equal(self.transitions, other.transitions)
+            and np.array_equal(self.states, other.states)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.transitions.tobytes(), self.states.tobytes()))
+
+    @property
+    def slots_per_day(self) -> int:
+        """How many slots until the matrices repeat."""
+        return int(self.transitions.shape[0])
+
+    @cached_property
+    def laws(self) -> Array:
+        """The periodic law: `laws[k]` holds in slot k+1 of every day, `[slots_per_day, S]`.
+
+        Raises `InvalidInput` where it is not unique.
+        """
+        day = self.kernel(1, 1 + self.slots_per_day)
+        laws = [stationary_laws(day[None])[0]]
+        for matrix in self.transitions[:-1]:
+            following = laws[-1] @ matrix
+            laws.append(following / following.sum())
+        stacked = np.stack(laws)
+        stacked.setflags(write=False)
+        return stacked
+
+    def law(self, slot: int) -> Array:
+        """The periodic law in `slot`."""
+        law: Array = self.laws[(whole("slot", slot, -(2**53)) - 1) % self.slots_per_day]
+        return law
+
+    def kernel(self, collect_at: int, aggregate_at: int) -> Array:
+        """P(value at `aggregate_at` | value at `collect_at`), one row a starting state.
+
+        O(age · S³).
+        """
+        result = np.eye(self.states.size)
+        for matrix in self._moves(collect_at, aggregate_at):
+            result = result @ matrix
+        return result
+
+    def reachable(self, collect_at: int, aggregate_at: int) -> NDArray[np.bool_]:
+        """Which states can be reached from which between the two slots, free of underflow."""
+        result = np.eye(self.states.size)
+        for matrix in self._moves(collect_at, aggregate_at):
+            result = np.minimum(result @ (matrix > 0), 1)
+        return result > 0
+
+    def joint(self, collect_at: int, aggregate_at: int, law: ArrayLike | None = None) -> JointLaw:
+        """The joint law of the two values, `law` (default: periodic) holding at collection."""
+        start = self.law(collect_at) if law is None else as_law("law", law, self.states.size)
+        age = elapsed(collect_at, aggregate_at)
+        return JointLaw.of(start, self.kernel(collect_at, aggregate_at), self.states, age)
+
+    def sample_paths(
+        self,
+        rng: np.random.Generator,
+        slots: int,
+        size: int = 1,
+        law: ArrayLike | None = None,
+        first_slot: int = 1,
+    ) -> Array:
+        """Draw `size` paths of `slots` values each, starting in `first_slot` from `law`."""
+        start = self.law(first_slot) if law is None else as_law("law", law, self.states.size)
+        moves = self._moves(first_slot, first_slot + whole("slots", slots, 1) - 1)
+        return sample(rng, start, [np.cumsum(m, axis=1) for m in moves], size, self.states)
+
+    def _moves(self, first: int, last: int) -> Array:
+        """The matrices of all steps from slot `first` to slot `last`."""
+        steps = np.arange(elapsed(first, last))
+        return self.transitions[(first - 1 + steps) % self.slots_per_day]

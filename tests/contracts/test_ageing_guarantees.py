@@ -1,0 +1,92 @@
+"""The guarantees stated in docstrings, checked by exact enumeration. Names match the docs."""
+
+import math
+
+import numpy as np
+import pytest
+
+import agewise as aw
+from enumeration import random_mechanism, true_loss
+from random_chains import random_chain, random_law
+
+ROUNDING = 1e-11
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_aged_epsilon_bounds_the_true_loss(seed):
+    rng = np.random.default_rng(seed)
+    size, age = int(rng.integers(2, 4)), int(rng.integers(0, 5))
+    chain, law = random_chain(rng, size), random_law(rng, size)
+    mechanism, epsilon = random_mechanism(rng, size, 3, rng.uniform(0.05, 3))
+    for prior, method, shown in (
+        (chain.stationary, "exact", None),
+        (law, "own_law", law),
+        (law, "any_prior", None),
+    ):
+        true = true_loss(chain.transition, prior, [(1, mechanism)], 1 + age)
+        claimed = aw.aged_epsilon(epsilon, aw.delta(chain, age, method, shown))
+        assert true <= claimed + ROUNDING, method
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_composed_epsilon_bounds_the_true_loss(seed):
+    rng = np.random.default_rng(1000 + seed)
+    size = int(rng.integers(2, 4))
+    chain, law = random_chain(rng, size), random_law(rng, size)
+    slots = sorted(rng.integers(1, 5, size=int(rng.integers(1, 4))).tolist())
+    seen_at = slots[-1] + int(rng.integers(0, 3))
+    made = [random_mechanism(rng, size, 2, rng.uniform(0.1, 2)) for _ in slots]
+    releases = [aw.Release(slot, epsilon) for slot, (_, epsilon) in zip(slots, made, strict=True)]
+    tables = [(slot, table) for slot, (table, _) in zip(slots, made, strict=True)]
+    for prior, method, shown in (
+        (chain.stationary, "exact", None),
+        (law, "own_law", law),
+        (law, "any_prior", None),
+    ):
+        true = true_loss(chain.transition, prior, tables, seen_at)
+        total = aw.composed_epsilon(reversed(releases), chain, seen_at, method, shown)
+        assert true <= total.aged + ROUNDING, method
+        assert total.aged <= total.classical + ROUNDING
+        assert total.classical == math.fsum(r.epsilon for r in releases)
+
+
+def test_adding_up_aged_epsilons_is_unsafe():
+    """A search finds chains and mechanisms whose true leakage exceeds the sum of the aged ε's."""
+    rng = np.random.default_rng(5)
+    worst = {"same slot": 0.0, "next slot": 0.0}
+    for case in range(200):
+        up, down = rng.dirichlet([1, 1, 1])[:2]
+        chain = aw.birth_death(up, down, [1, 2, 3])
+        strength = rng.uniform(0.5, 2.5)
+        mechanism = np.where(np.eye(3), math.exp(strength), 1.0)  # randomised response
+        mechanism /= mechanism.sum(axis=1, keepdims=True)
+        kind = "same slot" if case % 2 else "next slot"  # a retry with fresh noise, or a new round
+        slots = [1, 1] if kind == "same slot" else [1, 2]
+        seen_at = slots[-1] + int(rng.integers(1, 4))
+        true = true_loss(chain.transition, chain.stationary, [(t, mechanism) for t in slots], seen_at)
+        unsafe = sum(aw.aged_epsilon(strength, aw.delta(chain, seen_at - t)) for t in slots)
+        total = aw.composed_epsilon([aw.Release(t, strength) for t in slots], chain, seen_at)
+        assert true <= total.aged + ROUNDING
+        worst[kind] = max(worst[kind], true / unsafe)
+    assert worst["same slot"] > 1.05, worst
+    assert worst["next slot"] > 1.01, worst
+
+
+def test_the_loss_about_one_of_two_records_is_bounded_too():
+    """A mean of two records, the other one unknown: mixing over it cannot add to the loss."""
+    rng = np.random.default_rng(8)
+    for _ in range(20):
+        chain = random_chain(rng, 3)
+        age = int(rng.integers(1, 4))
+        joint = chain.joint(1, 1 + age)
+        back = joint.backward
+        possible = range(len(back))
+        scale = rng.uniform(0.2, 2) * np.ptp(chain.states) / 2
+        epsilon = np.ptp(chain.states) / 2 / scale
+        claimed = aw.aged_epsilon(epsilon, aw.delta(chain, age))
+        grid = np.linspace(chain.states.min() - 3 * scale, chain.states.max() + 3 * scale, 101)
+        means = (chain.states[:, None] + chain.states[None, :]) / 2
+        density = np.exp(-np.abs(grid[:, None, None] - means) / scale)
+        for other in possible:
+            given = np.stack([np.einsum("oxz,x,z->o", density, back[y], back[other]) for y in possible])
+            assert np.log(given.max(axis=0) / given.min(axis=0)).max() <= claimed + ROUNDING

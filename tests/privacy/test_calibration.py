@@ -1,0 +1,169 @@
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+import agewise as aw
+from agewise.privacy.calibration import tight_scales
+from random_chains import random_chain, random_law
+
+
+def loss_by_search(joint, release, samples, scale):
+    """The aged loss of the Laplace mechanism on a dense grid of outputs, written afresh."""
+    points = np.asarray(release, float) / samples
+    spread = np.ptp(points) + scale
+    outputs = np.concatenate(
+        [points, np.linspace(points.min() - spread, points.max() + spread, 4001)]
+    )
+    exponent = -np.abs(outputs[:, None] - points[None, :]) / scale
+    exponent -= exponent.max(axis=1, keepdims=True)
+    likelihood = np.exp(exponent) @ joint.backward.T
+    return float(np.log(likelihood.max(axis=1) / likelihood.min(axis=1)).max())
+
+
+def loss_with_many_digits(joint, release, samples, scale):
+    """The same at the released values, with 60 digits, from the joint law's floats."""
+    with mpmath.workdps(60):
+        columns = [[mpmath.mpf(p) for p in column] for column in joint.matrix.T if column.any()]
+        rows = [[p / mpmath.fsum(column) for p in column] for column in columns]
+        points = [mpmath.mpf(float(v)) / samples for v in release]
+        worst = mpmath.mpf(0)
+        for output in points:
+            weights = [mpmath.exp(-abs(output - p) / mpmath.mpf(scale)) for p in points]
+            seen = [mpmath.fdot(row, weights) for row in rows]
+            worst = max(worst, mpmath.log(max(seen) / min(seen)))
+        return worst
+
+
+def cases(count, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        size, age = int(rng.integers(2, 5)), int(rng.integers(1, 6))
+        chain = random_chain(rng, size)
+        joint = chain.joint(1, 1 + age, random_law(rng, size) if rng.random() < 0.5 else None)
+        release = chain.states if rng.random() < 0.5 else chain.steps(age) @ chain.states
+        yield joint, release, int(rng.integers(1, 200)), float(np.exp(rng.uniform(-5, 1)))
+
+
+def test_tight_scale_meets_the_target_and_wastes_nothing():
+    noiseless = 0
+    for joint, release, samples, epsilon in cases(150, seed=11):
+        tight = aw.noise_scale(joint, release, samples, epsilon, "tight")
+        formula = aw.noise_scale(joint, release, samples, epsilon)
+        assert tight.scale <= formula.scale
+        if tight.scale == 0:
+            noiseless += 1
+            back = joint.backward
+            with np.errstate(divide="ignore", invalid="ignore"):
+                assert np.nanmax(np.log(back.max(axis=0) / back.min(axis=0))) <= epsilon
+            continue
+        true = loss_by_search(joint, release, samples, tight.scale)
+        assert true <= epsilon + 1e-10
+        assert true >= epsilon - 1e-6
+        assert loss_with_many_digits(joint, release, samples, tight.scale) <= epsilon
+    assert 0 < noiseless < 100, "both kinds of case must occur"
+
+
+def test_formula_scale_meets_the_target():
+    for joint, release, samples, epsilon in cases(150, seed=12):
+        noise = aw.noise_scale(joint, release, samples, epsilon)
+        assert loss_with_many_digits(joint, release, samples, noise.scale) <= epsilon
+
+
+def test_exact_evaluation_equals_the_search():
+    for joint, release, samples, _ in cases(60, seed=13):
+        for scale in (0.01, 0.3, 5.0):
+            step = scale * np.ptp(release) / samples
+            assert aw.aged_loss(joint, release, samples, step) == pytest.approx(
+                loss_by_search(joint, release, samples, step), abs=1e-9
+            )
+
+
+def test_fresh_data_need_classical_noise(paper_chains):
+    joint = paper_chains[0].joint(10, 10)
+    for rule in ("formula", "tight"):
+        noise = aw.noise_scale(joint, joint.states, 100, 0.1, rule)
+        assert noise.scale == pytest.approx(18.0, rel=1e-9)
+        assert noise.classical_epsilon == pytest.approx(0.1, rel=1e-9)
+
+
+def test_scale_epsilon_and_sensitivity_fit_together(paper_chains):
+    for age in range(1, 10):
+        joint = paper_chains[2].joint(10 - age, 10)
+        for rule in ("formula", "tight"):
+            noise = aw.noise_scale(joint, joint.states, 100, 0.3, rule)
+            assert noise.sensitivity / noise.classical_epsilon >= noise.scale
+            assert noise.sensitivity == pytest.approx(1.8)
+
+
+def test_a_law_that_rules_states_out_does_not_shrink_the_sensitivity(paper_chains):
+    joint = paper_chains[0].joint(9, 10, [0.8, 0.2, 0, 0])
+    assert aw.noise_scale(joint, joint.states, 100, 0.1).sensitivity >= 1.8
+
+
+def test_delta_zero_needs_no_noise():
+    chain = aw.MarkovChain([[0.3, 0.7], [0.3, 0.7]], [0, 1])
+    noise = aw.noise_scale(chain.joint(1, 2), [0, 1], 10, 0.1, delta=aw.delta(chain, 1))
+    assert noise.scale == 0
+    assert noise.classical_epsilon == math.inf
+
+
+def test_a_constant_release_spends_nothing():
+    joint = aw.birth_death(0.1, 0.2, [1, 2]).joint(1, 2)
+    noise = aw.noise_scale(joint, [0.0, 0.0], 10, 0.1)
+    assert noise.scale < 1e-300
+    assert aw.sensitivity([5, 5], 10) < 1e-14
+
+
+def test_many_cells_at_once_equal_one_by_one(paper_chains):
+    joints = [paper_chains[0].joint(10 - age, 10) for age in (2, 4, 8)]
+    targets = np.array([0.05, 0.1, 0.4])
+    single = [
+        aw.noise_scale(j, j.states, 100, e, "tight").scale
+        for j, e in zip(joints, targets, strict=True)
+    ]
+    ceilings = np.array([
+        aw.noise_scale(j, j.states, 100, e).scale for j, e in zip(joints, targets, strict=True)
+    ])
+    together = tight_scales(
+        np.stack([j.backward for j in joints]),
+        np.stack([j.states / 100 for j in joints]),
+        targets,
+        ceilings,
+        np.array([j.rounding for j in joints]),
+    )
+    np.testing.assert_allclose(together, single, rtol=1e-11)
+
+
+def test_sensitivity_covers_the_rounding_of_the_mean(rng):
+    from agewise.learning import estimate_mean
+
+    states = np.array([0.1, 0.7, 1e6 + 0.3])
+    for _ in range(200):
+        records = rng.choice(states, 7)
+        changed = records.copy()
+        changed[rng.integers(7)] = rng.choice(states)
+        moved = abs(
+            estimate_mean(records, states, states)[0] - estimate_mean(changed, states, states)[0]
+        )
+        assert moved <= aw.sensitivity(states, 7)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda j: aw.noise_scale(j, [1, 2], 10, 0.1), r"shape \(4,\)"),
+        (lambda j: aw.noise_scale(j, j.states, 0, 0.1), "samples is 0"),
+        (lambda j: aw.noise_scale(j, j.states, 10, 0), "epsilon is 0"),
+        (lambda j: aw.noise_scale(j, j.states, 10, math.nan), "epsilon is nan"),
+        (lambda j: aw.noise_scale(j, j.states, 10, 0.1, "typo"), "calibration"),
+        (lambda j: aw.noise_scale(j, j.states, 10, 0.1, "tight", 0.5), "none with tight"),
+        (lambda j: aw.noise_scale(j, j.states, 10, 0.1, delta=2.0), "delta is 2.0"),
+        (lambda j: aw.noise_scale(j, [1, 2, 3, math.inf], 10, 0.1), r"release\[3\] is inf"),
+        (lambda j: aw.aged_loss(j, j.states, 10, -1.0), "scale is -1"),
+    ],
+)
+def test_bad_input_is_refused_in_one_clear_message(paper_chains, call, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        call(paper_chains[0].joint(5, 10))

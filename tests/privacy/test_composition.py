@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+import agewise as aw
+from agewise import Release
+
+
+def test_one_release_is_plain_ageing(paper_chains):
+    chain = paper_chains[2]
+    total = aw.composed_epsilon([Release(4, 0.7)], chain, 10)
+    assert total.aged == pytest.approx(aw.aged_epsilon(0.7, aw.delta(chain, 6)), rel=1e-14)
+    assert total.classical == 0.7
+
+
+def test_releases_of_one_slot_add_up_before_they_age(paper_chains):
+    twice = aw.composed_epsilon([Release(4, 0.7), Release(4, 0.2)], paper_chains[0], 10)
+    once = aw.composed_epsilon([Release(4, 0.9)], paper_chains[0], 10)
+    assert twice.aged == pytest.approx(once.aged, rel=1e-14)
+
+
+def test_release_in_the_slot_of_aggregation_gets_no_credit(paper_chains):
+    total = aw.composed_epsilon([Release(10, 0.7)], paper_chains[0], 10)
+    assert total.aged == total.classical == 0.7
+
+
+def test_no_release_costs_nothing(paper_chains):
+    assert aw.composed_epsilon([], paper_chains[0], 10) == aw.Total(0.0, 0.0)
+
+
+def test_own_law_is_carried_forward():
+    chain = aw.birth_death(0.2, 0.3, [1, 2, 3])
+    law = np.array([0.7, 0.2, 0.1])
+    total = aw.composed_epsilon([Release(1, 0.5), Release(3, 0.4)], chain, 6, "own_law", law)
+    first = aw.aged_epsilon(0.5, aw.delta(chain, 2, "own_law", law)) + 0.4
+    wanted = aw.aged_epsilon(first, aw.delta(chain, 3, "own_law", law @ chain.steps(2)))
+    assert total.aged == pytest.approx(wanted, rel=1e-12)
+
+
+def test_a_day_profile_composes_slot_by_slot():
+    calm, busy = [[0.95, 0.05], [0.05, 0.95]], [[0.6, 0.4], [0.4, 0.6]]
+    day = aw.PeriodicChain([calm, busy, busy, calm], [0, 1])
+    total = aw.composed_epsilon([Release(1, 1.0), Release(2, 1.0)], day, 4)
+    carried = 1.0 + aw.aged_epsilon(1.0, 0.9)
+    assert total.aged == pytest.approx(aw.aged_epsilon(carried, 0.2**2), rel=1e-10)
+
+
+class LagLaw:
+    """A process known only lag by lag, as measured data would give it."""
+
+    markov = False
+    states = np.array([0.0, 1.0])
+
+    def joint(self, collect_at, aggregate_at, law=None):
+        keep = 0.5 + 0.5 * 0.5 ** (aggregate_at - collect_at)
+        return aw.JointLaw([[keep / 2, (1 - keep) / 2], [(1 - keep) / 2, keep / 2]], self.states)
+
+    def kernel(self, collect_at, aggregate_at):
+        return self.joint(collect_at, aggregate_at).matrix * 2
+
+    def law(self, slot):
+        return np.array([0.5, 0.5])
+
+    def reachable(self, collect_at, aggregate_at):
+        return self.kernel(collect_at, aggregate_at) > 0
+
+
+def test_without_the_markov_property_several_releases_get_no_credit():
+    single = aw.composed_epsilon([Release(1, 1.0)], LagLaw(), 3)
+    assert single.aged == pytest.approx(aw.aged_epsilon(1.0, 0.25), rel=1e-12)
+    several = aw.composed_epsilon([Release(1, 1.0), Release(2, 1.0)], LagLaw(), 3)
+    assert several.aged == several.classical == 2.0
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda c: aw.composed_epsilon([Release(11, 0.5)], c, 10), "collect_at is 11"),
+        (lambda c: aw.composed_epsilon([Release(1, 0.5)], c, 10, "typo"), "method"),
+        (lambda c: aw.composed_epsilon([Release(1, 0.5)], c, 10, "own_law"), "law is None"),
+        (lambda _: Release(1, 0), "epsilon is 0"),
+        (lambda _: Release(1, float("nan")), "epsilon is nan"),
+        (lambda _: Release(1.5, 0.5), "collect_at is 1.5"),
+    ],
+)
+def test_bad_input_is_refused_in_one_clear_message(paper_chains, call, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        call(paper_chains[0])

@@ -1,0 +1,205 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import agewise as aw
+from random_chains import random_chain, random_law, random_transition
+
+SEEDS = st.integers(0, 2**32 - 1)
+ROUNDING = 1e-12
+
+EXACT_1 = [1, 1, 0.910, 0.796, 0.684, 0.582, 0.492, 0.416, 0.351, 0.295]
+SPECTRAL_1 = [1] * 8 + [0.906, 0.762]
+EXACT_3 = [1, 1, 0.36, 0.36, 0.130, 0.130, 0.047, 0.047, 0.017, 0.017]
+SPECTRAL_3 = [1, 1, 0.805, 0.483, 0.290, 0.174, 0.104, 0.063, 0.038, 0.023]
+
+
+def delta_by_definition(chain, age, law):
+    """Proposition 1's Δ, with loops and nothing shared with the package."""
+    kernel = np.linalg.matrix_power(chain.transition, age)
+    joint = np.diag(law) @ kernel
+    rows = [joint[:, y] / joint[:, y].sum() for y in range(len(law)) if joint[:, y].sum() > 0]
+    return max(0.5 * np.abs(a - b).sum() for a in rows for b in rows)
+
+
+@pytest.mark.parametrize(
+    ("client", "method", "wanted"),
+    [(0, "exact", EXACT_1), (1, "exact", EXACT_1), (0, "spectral", SPECTRAL_1),
+     (1, "spectral", SPECTRAL_1), (2, "exact", EXACT_3), (2, "spectral", SPECTRAL_3)],
+)  # fmt: skip
+def test_the_papers_chains(paper_chains, client, method, wanted):
+    np.testing.assert_allclose(aw.delta(paper_chains[client], range(10), method), wanted, atol=5e-4)
+
+
+def test_the_papers_chains_for_any_prior(paper_chains):
+    first, second, third = paper_chains
+    assert aw.delta(first, 4, "any_prior") == pytest.approx(0.913747, abs=5e-7)
+    assert aw.delta(second, 6, "any_prior") == pytest.approx(0.741368, abs=5e-7)
+    assert aw.delta(third, 3, "any_prior") == pytest.approx(0.428571, abs=5e-7)
+
+
+def test_the_stationary_value_is_not_safe_for_another_law(paper_chains):
+    third = paper_chains[2]
+    own = aw.delta(third, 2, "own_law", law=[0.2, 0.3, 0.5, 0])
+    assert own == pytest.approx(0.432, abs=5e-4)
+    assert own == aw.delta(third, 2, law=[0.2, 0.3, 0.5, 0])
+    assert aw.delta(third, 2) == pytest.approx(0.36)
+
+
+@given(SEEDS, st.integers(2, 5), st.integers(1, 6))
+def test_exact_and_own_law_follow_the_definition(seed, size, age):
+    rng = np.random.default_rng(seed)
+    chain, law = random_chain(rng, size), random_law(rng, size)
+    assert aw.delta(chain, age) == pytest.approx(
+        delta_by_definition(chain, age, chain.stationary), abs=ROUNDING
+    )
+    assert aw.delta(chain, age, "own_law", law) == pytest.approx(
+        delta_by_definition(chain, age, law), abs=ROUNDING
+    )
+
+
+def any_prior_is_never_below(seed, count):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        size, age = int(rng.integers(2, 6)), int(rng.integers(0, 8))
+        chain, law = random_chain(rng, size), random_law(rng, size)
+        safe = aw.delta(chain, age, "any_prior")
+        assert safe >= aw.delta(chain, age) - ROUNDING
+        if age > 0:
+            assert safe >= aw.delta(chain, age, "own_law", law) - ROUNDING
+
+
+def test_any_prior_is_never_below_exact_for_random_chains_and_laws():
+    any_prior_is_never_below(seed=1, count=500)
+
+
+@pytest.mark.slow
+def test_any_prior_is_never_below_exact_for_ten_thousand_chains_and_laws():
+    any_prior_is_never_below(seed=2, count=10_000)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_prior_is_the_supremum_over_priors(seed):
+    rng = np.random.default_rng(seed)
+    size, age = int(rng.integers(2, 4)), int(rng.integers(1, 4))
+    chain = random_chain(rng, size, "dense")
+
+    def negative(logits):
+        law = np.exp(logits - logits.max())
+        return -delta_by_definition(chain, age, law / law.sum())
+
+    best = min(
+        minimize(negative, rng.normal(0, 3, size), method="Nelder-Mead", options={
+            "maxiter": 4000, "xatol": 1e-10, "fatol": 1e-12}).fun
+        for _ in range(12)
+    )  # fmt: skip
+    safe = aw.delta(chain, age, "any_prior")
+    assert -best <= safe + ROUNDING
+    assert -best == pytest.approx(safe, abs=1e-5)
+
+
+def test_any_prior_is_one_where_a_zero_betrays_the_start():
+    chain = aw.MarkovChain([[0.5, 0.5, 0], [0.25, 0.5, 0.25], [0.2, 0.3, 0.5]], [1, 2, 3])
+    assert aw.delta(chain, 1, "any_prior") == 1
+    nobody_goes_there = aw.MarkovChain([[0.5, 0.5, 0], [0.25, 0.75, 0], [0.2, 0.8, 0]], [1, 2, 3])
+    assert aw.delta(nobody_goes_there, 1, "any_prior") < 1
+
+
+@given(SEEDS, st.integers(2, 6), st.integers(0, 12))
+def test_exact_never_exceeds_spectral_for_reversible_chains(seed, size, age):
+    rng = np.random.default_rng(seed)
+    weights = rng.random((size, size)) ** 3 + 1e-3
+    weights += weights.T  # a random walk on weighted edges is reversible
+    chain = aw.MarkovChain(weights / weights.sum(axis=1, keepdims=True), np.arange(size))
+    assert aw.delta(chain, age) <= aw.delta(chain, age, "spectral") + ROUNDING
+
+
+def test_delta_never_grows_with_age(rng):
+    for _ in range(50):
+        chain = random_chain(rng, int(rng.integers(2, 6)))
+        for method in ("exact", "any_prior"):
+            assert (np.diff(aw.delta(chain, range(12), method)) <= ROUNDING).all()
+
+
+def test_batches_equal_one_by_one(rng):
+    batch = np.stack([random_transition(rng, 4) for _ in range(60)])
+    laws = np.stack([random_law(rng, 4) for _ in range(60)])
+    ages = [7, 0, 3, 3]
+    for method, given_laws in (("exact", None), ("any_prior", None), ("own_law", laws)):
+        table = aw.delta_table(batch, ages, method, given_laws)
+        single = [
+            aw.delta(aw.MarkovChain(m, range(4)), ages, method,
+                     None if given_laws is None else laws[i])
+            for i, m in enumerate(batch)
+        ]  # fmt: skip
+        np.testing.assert_allclose(table, single, rtol=1e-13)
+
+
+def test_batches_larger_than_a_block(rng, monkeypatch):
+    batch = np.stack([random_transition(rng, 3) for _ in range(25)])
+    whole = aw.delta_table(batch, range(5))
+    monkeypatch.setattr("agewise.mixing.BLOCK", 7)
+    np.testing.assert_allclose(aw.delta_table(batch, range(5)), whole, rtol=1e-14)
+
+
+def test_independent_draws_leave_nothing_after_one_slot():
+    chain = aw.MarkovChain([[0.3, 0.7], [0.3, 0.7]], [0, 1])
+    for method in ("exact", "any_prior"):
+        np.testing.assert_array_equal(aw.delta(chain, [0, 1, 5], method), [1, 0, 0])
+
+
+def test_cancellation_never_yields_zero(paper_chains):
+    """A Δ of zero would mean no noise at all; what is merely small must stay positive."""
+    for method in ("exact", "any_prior"):
+        assert (aw.delta(paper_chains[2], [100, 1000], method) > 0).all()
+
+
+def test_underflow_is_answered_on_the_safe_side():
+    chain = aw.birth_death(up=1e-120, down=0.5, states=np.arange(6))
+    assert aw.delta(chain, 4, "any_prior") == 1
+    assert aw.delta(chain, 4, "own_law", law=[1, 0, 0, 0, 0, 0]) == 1
+
+
+def test_a_frozen_chain_never_ages():
+    law = [0.2, 0.3, 0.5]
+    assert aw.delta(aw.MarkovChain(np.eye(3), [1, 2, 3]), 50, "own_law", law) == 1
+
+
+def test_joint_law_from_anywhere():
+    pair = aw.JointLaw([[0.4, 0.1], [0.1, 0.4]], [0, 1])
+    assert aw.joint_delta(pair) == pytest.approx(0.6)
+    assert aw.joint_delta(pair, any_prior=True) == pytest.approx(np.tanh(np.log(16) / 4))
+    with pytest.raises(aw.InvalidInput, match="no probability"):
+        aw.joint_delta(aw.JointLaw([[0.5, 0.5], [0, 0]], [0, 1]), any_prior=True)
+
+
+RING = aw.MarkovChain(0.5 * np.roll(np.eye(3), 1, axis=1) + 0.5 * np.eye(3), [1, 2, 3])
+FLIP = aw.MarkovChain([[0, 1], [1, 0]], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: aw.delta(RING, -1), "age is -1"),
+        (lambda: aw.delta(RING, 1.5), "age is 1.5.*whole number"),
+        (lambda: aw.delta(RING, float("nan")), "age is nan"),
+        (lambda: aw.delta(RING, []), "age is empty"),
+        (lambda: aw.delta(RING, 2, "spectral"), "not reversible.*Use method"),
+        (lambda: aw.delta(FLIP, 2, "spectral"), "of period 2"),
+        (lambda: aw.delta(aw.MarkovChain(np.eye(2), [1, 2]), 2, "spectral"), "reducible"),
+        (lambda: aw.delta(aw.MarkovChain(np.eye(2), [1, 2]), 2), "closed classes"),
+        (lambda: aw.delta(RING, 2, "own_law"), "law is None"),
+        (lambda: aw.delta(RING, 2, "exact", [1, 0]), "3 probabilities"),
+        (lambda: aw.delta(aw.birth_death(0.1, 0.1, [1, 2]), 2, "spectral", [1, 0]), "no law"),
+        (lambda: aw.delta(RING, 2, "typo"), "'typo'; allowed: one of exact"),
+        (lambda: aw.delta_table(np.eye(3), [1]), "shape"),
+        (lambda: aw.delta_table([np.eye(2), [[1, 0], [0.5, 0.4]]], [1]), r"transitions\[1\] row 1"),
+        (lambda: aw.delta_table([RING.transition], [1], "own_law", [[1, 0, 0.5]]), "sums to 1.5"),
+        (lambda: aw.delta_table([RING.transition], [1], "spectral"), "one of exact"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_in_one_clear_message(call, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        call()
