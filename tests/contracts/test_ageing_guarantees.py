@@ -63,7 +63,9 @@ def test_adding_up_aged_epsilons_is_unsafe():
         kind = "same slot" if case % 2 else "next slot"  # a retry with fresh noise, or a new round
         slots = [1, 1] if kind == "same slot" else [1, 2]
         seen_at = slots[-1] + int(rng.integers(1, 4))
-        true = true_loss(chain.transition, chain.stationary, [(t, mechanism) for t in slots], seen_at)
+        true = true_loss(
+            chain.transition, chain.stationary, [(t, mechanism) for t in slots], seen_at
+        )
         unsafe = sum(aw.aged_epsilon(strength, aw.delta(chain, seen_at - t)) for t in slots)
         total = aw.composed_epsilon([aw.Release(t, strength) for t in slots], chain, seen_at)
         assert true <= total.aged + ROUNDING
@@ -88,5 +90,7 @@ def test_the_loss_about_one_of_two_records_is_bounded_too():
         means = (chain.states[:, None] + chain.states[None, :]) / 2
         density = np.exp(-np.abs(grid[:, None, None] - means) / scale)
         for other in possible:
-            given = np.stack([np.einsum("oxz,x,z->o", density, back[y], back[other]) for y in possible])
+            given = np.stack(
+                [np.einsum("oxz,x,z->o", density, back[y], back[other]) for y in possible]
+            )
             assert np.log(given.max(axis=0) / given.min(axis=0)).max() <= claimed + ROUNDING

@@ -123,9 +123,9 @@ def test_many_cells_at_once_equal_one_by_one(paper_chains):
         aw.noise_scale(j, j.states, 100, e, "tight").scale
         for j, e in zip(joints, targets, strict=True)
     ]
-    ceilings = np.array([
-        aw.noise_scale(j, j.states, 100, e).scale for j, e in zip(joints, targets, strict=True)
-    ])
+    ceilings = np.array(
+        [aw.noise_scale(j, j.states, 100, e).scale for j, e in zip(joints, targets, strict=True)]
+    )
     together = tight_scales(
         np.stack([j.backward for j in joints]),
         np.stack([j.states / 100 for j in joints]),

@@ -13,8 +13,10 @@ def day(rng):
 def test_kernel_multiplies_the_matrices_of_the_slots(day):
     first, second, third, fourth = day.transitions
     np.testing.assert_allclose(day.kernel(3, 6), third @ fourth @ first)
-    np.testing.assert_allclose(day.kernel(2, 12), (second @ third @ fourth @ first @ second
-        @ third @ fourth @ first @ second @ third))
+    np.testing.assert_allclose(
+        day.kernel(2, 12),
+        (second @ third @ fourth @ first @ second @ third @ fourth @ first @ second @ third),
+    )
     np.testing.assert_array_equal(day.kernel(7, 7), np.eye(3))
 
 
@@ -59,8 +61,10 @@ def test_sampled_paths_follow_the_day(day, rng):
     ("call", "words"),
     [
         (lambda: aw.PeriodicChain([[0.5, 0.5], [0.5, 0.5]], [0, 1]), "slots of the day"),
-        (lambda: aw.PeriodicChain([np.eye(2), [[1, 0], [0.5, 0.4]]], [0, 1]),
-         r"transitions\[1\] row 1"),
+        (
+            lambda: aw.PeriodicChain([np.eye(2), [[1, 0], [0.5, 0.4]]], [0, 1]),
+            r"transitions\[1\] row 1",
+        ),
         (lambda: aw.PeriodicChain([np.eye(2)], [0, 1, 2]), "2 values"),
         (lambda: aw.PeriodicChain([np.eye(2)], [0, 1]).laws, "closed classes"),
         (lambda: aw.delta(aw.PeriodicChain([np.eye(2)], [0, 1]), 1), "aggregate_at"),
