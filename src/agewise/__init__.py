@@ -6,29 +6,43 @@ is itself privacy. Agewise weighs that against the accuracy that ageing costs.
 
 from agewise import scenarios
 from agewise.errors import AgewiseError, InvalidInput
+from agewise.loss.bound import Bound, loss_bound
+from agewise.loss.gap import CostTables, cost_tables, loss_gap
+from agewise.loss.simulation import Estimate, simulate_gap
 from agewise.mixing import delta, delta_table, joint_delta
 from agewise.noise import SlotTable, slot_table
+from agewise.plan import Assignment, Plan, plan
 from agewise.privacy.ageing import aged_approximate, aged_epsilon, classical_epsilon
 from agewise.privacy.calibration import Noise, aged_loss, noise_scale, sensitivity
 from agewise.privacy.composition import Release, Total, composed_epsilon
 from agewise.privacy.mechanisms import Noised, laplace, seeded_laplace
 from agewise.problem import Client, Problem
 from agewise.process import JointLaw, MarkovChain, PeriodicChain, Process, birth_death
+from agewise.scenario import dump_scenario, load_scenario
+from agewise.scheduling import Schedule
+from agewise.schemes import SchemeRow, compare_schemes
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AgewiseError",
+    "Assignment",
+    "Bound",
     "Client",
+    "CostTables",
+    "Estimate",
     "InvalidInput",
     "JointLaw",
     "MarkovChain",
     "Noise",
     "Noised",
     "PeriodicChain",
+    "Plan",
     "Problem",
     "Process",
     "Release",
+    "Schedule",
+    "SchemeRow",
     "SlotTable",
     "Total",
     "aged_approximate",
@@ -36,14 +50,22 @@ __all__ = [
     "aged_loss",
     "birth_death",
     "classical_epsilon",
+    "compare_schemes",
     "composed_epsilon",
+    "cost_tables",
     "delta",
     "delta_table",
+    "dump_scenario",
     "joint_delta",
     "laplace",
+    "load_scenario",
+    "loss_bound",
+    "loss_gap",
     "noise_scale",
+    "plan",
     "scenarios",
     "seeded_laplace",
     "sensitivity",
+    "simulate_gap",
     "slot_table",
 ]

@@ -5,18 +5,30 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+from rich import box
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from agewise import __version__, scenarios
+from agewise import __version__
 from agewise.errors import AgewiseError, InvalidInput
-from agewise.mixing import METHODS
+from agewise.learning import Estimator
+from agewise.mixing import ASSUMPTIONS, METHODS, Method
 from agewise.noise import slot_table
-from agewise.problem import Problem
+from agewise.plan import Plan, SearchMethod
+from agewise.plan import plan as make_plan
+from agewise.privacy.calibration import Rule
+from agewise.problem import Objective, Problem
+from agewise.scenario import TEMPLATE, load_scenario
+from agewise.scenarios import BUILT_IN
+from agewise.schemes import SchemeRow, compare_schemes
 
 app = typer.Typer(
     name="agewise",
@@ -30,9 +42,16 @@ app = typer.Typer(
 )
 people = Console(stderr=True)
 
-ScenarioArgument = Annotated[str, typer.Argument(help="A built-in scenario.", show_default=True)]
+
+Figures = Literal["fig1", "fig2", "fig3a", "fig3b", "gains", "all"]
+
+ScenarioArgument = Annotated[str, typer.Argument(show_default=True)]
+SCENARIO = "SCENARIO: a TOML file, or one of " + ", ".join(BUILT_IN) + ". "
 EpsilonOption = Annotated[float | None, typer.Option(help="Privacy target ε of every client.")]
-MixingOption = Annotated[str | None, typer.Option(help="How Δ is taken: " + ", ".join(METHODS))]
+MixingOption = Annotated[Method | None, typer.Option(help="How Δ is taken.")]
+EstimatorOption = Annotated[Estimator | None, typer.Option(help="What a client averages.")]
+CalibrationOption = Annotated[Rule | None, typer.Option(help="How noise is set.")]
+CapacityOption = Annotated[int | None, typer.Option(help="Clients that may collect in one slot.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 OutOption = Annotated[Path | None, typer.Option(help="Folder for figures and their CSV files.")]
 
@@ -52,16 +71,164 @@ def _root(
     pass
 
 
-@app.command(epilog="Example: agewise ages london --epsilon 0.3 --mixing any_prior --out out")
+@app.command(epilog=SCENARIO + "Example: agewise plan london --epsilon 0.3 --mixing exact --json")
+def plan(
+    scenario: ScenarioArgument = "london",
+    epsilon: EpsilonOption = None,
+    mixing: MixingOption = None,
+    estimator: EstimatorOption = None,
+    calibration: CalibrationOption = None,
+    objective: Annotated[Objective | None, typer.Option(help="What to minimise.")] = None,
+    capacity: CapacityOption = None,
+    method: Annotated[SearchMethod, typer.Option(help="How to search.")] = "exhaustive",
+    seed: Annotated[int | None, typer.Option(help="For random and simulated searches.")] = None,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Decide when each client collects and how much noise it adds."""
+    problem = _problem(
+        scenario, epsilon=epsilon, mixing=mixing, estimator=estimator, calibration=calibration,
+        objective=objective, capacity=capacity,
+    )  # fmt: skip
+    folder = _folder(out)
+    with progress_bar("searching") as advance:
+        made = make_plan(problem, method=method, rng=_generator(seed), progress=advance)
+    if as_json:
+        print_json(made.to_dict())
+    else:
+        _print_plan(made)
+    if folder is not None:
+        from agewise import figures  # noqa: PLC0415  (matplotlib takes half a second to import)
+
+        (folder / "plan.json").write_text(made.to_json(), encoding="utf-8")
+        paths = figures.save(figures.timeline_figure(made), folder, "plan")
+        _wrote([folder / "plan.json", *paths])
+
+
+@app.command(
+    epilog=SCENARIO + "Example: agewise schemes --epsilon 0.03 --epsilon 0.1 --epsilon 0.3"
+)
+def schemes(
+    scenario: ScenarioArgument = "london",
+    epsilon: Annotated[
+        list[float] | None, typer.Option(help="Privacy target; may be given several times.")
+    ] = None,
+    mixing: MixingOption = None,
+    estimator: EstimatorOption = None,
+    capacity: CapacityOption = None,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Compare the paper's six schemes: schedule, achieved ε, gap, bound, mean noise.
+
+    With --out, also draws loss and noise against ε over 0.01 to 1.
+    """
+    problem = _problem(scenario, mixing=mixing, estimator=estimator, capacity=capacity)
+    folder = _folder(out)
+    with progress_bar("evaluating Theorem 1") as advance:
+        rows = compare_schemes(problem, epsilon or None, progress=advance)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+    else:
+        _print_schemes(problem, rows)
+    if folder is not None:
+        from agewise.reproduction import SWEEP  # noqa: PLC0415
+
+        _wrote(_draw_schemes(compare_schemes(problem, SWEEP.tolist()), folder, problem.unit))
+
+
+@app.command(epilog="Example: agewise reproduce all --out out")
+def reproduce(
+    which: Annotated[Figures, typer.Argument(help="Which figure.")] = "all",
+    out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
+    as_json: JsonOption = False,
+) -> None:
+    """Compute the paper's figures anew (PNG, SVG, CSV) and check its claims against them."""
+    from agewise import figures, reproduction  # noqa: PLC0415
+
+    folder = figures.prepare_folder(out)
+    every = ("fig1", "fig2", "fig3a", "fig3b", "gains")
+    wanted = every if which == "all" else (which,)
+    claims: list[reproduction.Claim] = []
+    paths: list[Path] = []
+    if "fig1" in wanted:
+        made = reproduction.timeline()
+        paths += figures.save(figures.timeline_figure(made), folder, "fig1")
+        paths.append(figures.save_csv([asdict(a) for a in made.assignments], folder, "fig1"))
+    if "fig2" in wanted:
+        with people.status("figure 2: searching for targets at which its claims hold"):
+            rows, found, targets = reproduction.figure_2()
+        claims += found
+        paths += figures.save(figures.figure_2_figure(rows, targets), folder, "fig2")
+        paths.append(figures.save_csv(rows, folder, "fig2"))
+    if "fig3a" in wanted or "fig3b" in wanted:
+        with progress_bar("figure 3: evaluating Theorem 1") as advance:
+            sweep, found = reproduction.figure_3(advance)
+        claims += [c for c in found if c.figure in wanted]
+        paths += [p for p in _draw_schemes(sweep, folder, "Wh", wanted) if p.stem in wanted]
+    if "gains" in wanted:
+        with people.status("gains: every way of setting the noise"):
+            gains = reproduction.calibration_gains()
+        paths += figures.save(figures.gains_figure(gains, "Wh"), folder, "gains")
+        paths.append(figures.save_csv(gains, folder, "gains"))
+    if claims:
+        paths.append(figures.save_csv([asdict(c) for c in claims], folder, "claims"))
+    if as_json:
+        print_json({"claims": [asdict(c) for c in claims], "files": [str(p) for p in paths]})
+        return
+    if claims:
+        shown = Table(
+            title="The paper's claims, checked",
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 1, 1),
+        )
+        for heading in ("figure", "claim", "holds", "evidence"):
+            shown.add_column(heading, no_wrap=heading in ("figure", "holds"))
+        for one in claims:
+            shown.add_row(
+                one.figure, one.claim, "[green]yes[/]" if one.holds else "[red]no[/]", one.evidence
+            )
+        Console().print(shown)
+    _wrote(paths)
+
+
+@app.command(epilog="Example: agewise init my_federation && agewise plan my_federation.toml")
+def init(
+    name: Annotated[str, typer.Argument(help="Name of the scenario; writes NAME.toml.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write a commented scenario file to start from."""
+    path = Path(name if name.endswith(".toml") else f"{name}.toml")
+    if path.exists() and not force:
+        raise InvalidInput("NAME", str(path), "a file that does not exist", "Or give --force.")
+    text = TEMPLATE.replace("my_federation", path.stem.replace('"', "").replace("\\", ""))
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(
+            "NAME", str(path), "a file that can be written", f"{error.strerror}."
+        ) from None
+    people.print(f"Wrote {path}. Next: agewise plan {path}", soft_wrap=True, highlight=False)
+
+
+@app.command(
+    epilog=SCENARIO + "Example: agewise ages london --epsilon 0.3 --mixing any_prior --out out"
+)
 def ages(
     scenario: ScenarioArgument = "london",
     epsilon: EpsilonOption = None,
     mixing: MixingOption = None,
+    estimator: EstimatorOption = None,
+    calibration: CalibrationOption = None,
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
     """Show what ageing buys: Δ, the classical ε and the noise scale of each client at each age."""
-    problem = _problem(scenario, epsilon=epsilon, mixing=mixing)
+    problem = _problem(
+        scenario, epsilon=epsilon, mixing=mixing, estimator=estimator, calibration=calibration
+    )
+    folder = _folder(out)
     rows = []
     for client in problem.clients:
         table = slot_table(client, problem)
@@ -69,10 +236,10 @@ def ages(
             {
                 "client": client.name,
                 "age": int(age),
-                "delta": table.delta[slot],
-                "classical_epsilon": table.classical_epsilon[slot],
-                "sensitivity": table.sensitivity[slot],
-                "noise_scale": table.scale[slot],
+                "delta": float(table.delta[slot]),
+                "classical_epsilon": float(table.classical_epsilon[slot]),
+                "sensitivity": float(table.sensitivity[slot]),
+                "noise_scale": float(table.scale[slot]),
             }
             for slot, age in reversed(list(enumerate(table.ages)))
         ]
@@ -80,8 +247,85 @@ def ages(
         print_json(rows)
     else:
         _print_ages(problem, rows)
-    if out is not None:
-        _draw_ages(problem, rows, out)
+    if folder is not None:
+        _draw_ages(problem, rows, folder)
+
+
+def _print_plan(made: Plan) -> None:
+    problem, unit = made.problem, made.problem.unit
+    shown = Table(
+        title=f"{problem.name}: aggregate in slot {problem.aggregate_at}, ε = {problem.epsilon:g}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    shown.add_column("client")
+    scale = f"noise scale{f' ({unit})' if unit else ''}"
+    for heading in ("collect in slot", "age", "Δ", "classical ε", "aged ε", scale):
+        shown.add_column(heading, justify="right")
+    for one in made.assignments:
+        shown.add_row(
+            one.client, str(one.collect_at), str(one.age), f"{one.delta:.4f}",
+            f"{one.classical_epsilon:.4f}", f"{one.aged_epsilon:.4f}", f"{one.noise_scale:.4g}",
+        )  # fmt: skip
+    console = Console()
+    console.print(shown)
+    square = f" {unit}²" if unit else ""
+    facts = [("loss gap", f"{made.gap:.6g}{square}")]
+    if made.bound is not None:
+        facts.append(("Theorem 1 bound", f"{made.bound:.6g}{square} ({made.bound_evaluation})"))
+    if made.lower_bound is None:
+        facts.append(("optimality", "nothing proven for this search"))
+    else:
+        facts.append(
+            ("optimality", f"no schedule has an objective below {made.lower_bound:.6g}{square} "
+             f"(relative gap {made.relative_gap:.2g})")
+        )  # fmt: skip
+    facts.append(("searched by", f"{made.method}, minimising the {problem.objective} objective"))
+    facts.append(("ε assumes", ASSUMPTIONS[problem.mixing]))
+    facts += [("note", note) for note in made.notes]
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        grid.add_row(f"[bold]{name}[/]", value)
+    console.print(grid)
+
+
+def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:
+    unit = f" ({problem.unit}²)" if problem.unit else ""
+    shown = Table(
+        title=f"{problem.name}: the six schemes", title_justify="left", box=box.SIMPLE_HEAD
+    )
+    shown.add_column("scheme", no_wrap=True)
+    for heading in ("ε", "achieved ε", "ages", f"gap{unit}", "bound", "mean noise"):
+        shown.add_column(heading, justify="right")
+    for index, row in enumerate(rows):
+        shown.add_row(
+            f"{row.scheme}) {row.name}",
+            f"{row.epsilon:g}",
+            f"{row.achieved_epsilon:.4g}",
+            "(mean)" if row.ages is None else ", ".join(map(str, row.ages)),
+            f"{row.gap:.6g}", f"{row.bound:.6g}", f"{row.mean_noise:.4g}",
+            end_section=index + 1 == len(rows) or rows[index + 1].epsilon != row.epsilon,
+        )  # fmt: skip
+    console = Console()
+    console.print(shown)
+    console.print(f"ε assumes {ASSUMPTIONS[problem.mixing]}", soft_wrap=True, highlight=False)
+
+
+def _draw_schemes(
+    rows: list[SchemeRow], folder: Path, unit: str, wanted: tuple[str, ...] = ("fig3a", "fig3b")
+) -> list[Path]:
+    from agewise import figures  # noqa: PLC0415
+
+    square = f" ({unit}²)" if unit else ""
+    paths: list[Path] = []
+    for name, quantity, label in (
+        ("fig3a", "gap", f"Loss gap{square}"),
+        ("fig3b", "mean_noise", f"Noise power{square}"),
+    ):
+        if name in wanted:
+            paths += figures.save(figures.schemes_figure(rows, quantity, label), folder, name)
+            paths.append(figures.save_csv([asdict(row) for row in rows], folder, name))
+    return paths
 
 
 def _print_ages(problem: Problem, rows: list[dict[str, Any]]) -> None:
@@ -89,6 +333,7 @@ def _print_ages(problem: Problem, rows: list[dict[str, Any]]) -> None:
         title=f"{problem.name}: noise for an aged ε of {problem.epsilon:g}, "
         f"mixing {problem.mixing}, estimator {problem.estimator}",
         title_justify="left",
+        box=box.SIMPLE_HEAD,
     )
     for heading in ("client", "age", "Δ", "classical ε", "noise scale"):
         shown.add_column(heading, justify="left" if heading == "client" else "right")
@@ -104,10 +349,9 @@ def _print_ages(problem: Problem, rows: list[dict[str, Any]]) -> None:
     Console().print(shown)
 
 
-def _draw_ages(problem: Problem, rows: list[dict[str, Any]], out: Path) -> None:
-    from agewise import figures  # noqa: PLC0415  (matplotlib takes half a second to import)
+def _draw_ages(problem: Problem, rows: list[dict[str, Any]], folder: Path) -> None:
+    from agewise import figures  # noqa: PLC0415
 
-    folder = figures.prepare_folder(out)
     curves: dict[str, list[tuple[Any, Any]]] = {}
     for method in METHODS:
         try:
@@ -119,17 +363,19 @@ def _draw_ages(problem: Problem, rows: list[dict[str, Any]], out: Path) -> None:
             continue
         curves[method] = [(t.delta[::-1], t.scale[::-1]) for t in tables]
     names = [c.name for c in problem.clients]
-    figure = figures.ageing_figure(names, curves, problem.epsilon, "")
-    paths = [*figures.save(figure, folder, "ages"), figures.save_csv(rows, folder, "ages")]
-    people.print("Wrote " + ", ".join(str(p) for p in paths), soft_wrap=True)
+    figure = figures.ageing_figure(names, curves, problem.epsilon, problem.unit)
+    _wrote([*figures.save(figure, folder, "ages"), figures.save_csv(rows, folder, "ages")])
 
 
-def _problem(scenario: str, **changes: Any) -> Problem:
-    if scenario != "london":
-        raise InvalidInput("scenario", repr(scenario), "london")
-    problem = scenarios.london()
-    given = {name: value for name, value in changes.items() if value is not None}
-    return problem.replace(**given)
+@contextmanager
+def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on stderr while work goes on; yields the function that moves it."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=people, transient=True, disable=not people.is_terminal) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def print_json(document: Any) -> None:
@@ -147,10 +393,39 @@ def _strict(value: Any) -> Any:
     return value
 
 
+def _problem(scenario: str, **changes: Any) -> Problem:
+    given = {name: value for name, value in changes.items() if value is not None}
+    return load_scenario(scenario).replace(**given)
+
+
+def _folder(out: Path | None) -> Path | None:
+    if out is None:
+        return None
+    from agewise import figures  # noqa: PLC0415
+
+    return figures.prepare_folder(out)
+
+
+def _generator(seed: int | None) -> Any:
+    import numpy as np  # noqa: PLC0415
+
+    if seed is not None and seed < 0:
+        raise InvalidInput("--seed", seed, "0 or more")
+    return np.random.default_rng(seed)
+
+
+def _wrote(paths: list[Path]) -> None:
+    people.print("Wrote " + ", ".join(str(p) for p in paths), soft_wrap=True, highlight=False)
+
+
 def main() -> None:
     """Run the command line; anything wrong with the input ends in one message and a code."""
     try:
         app()
     except AgewiseError as error:
-        people.print(f"[bold red]Error:[/] {error}", soft_wrap=True, highlight=False)
+        people.print(f"[bold red]Error:[/] {_escaped(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")

@@ -31,6 +31,15 @@ from agewise.process.joint import Array, as_law, as_transition, backward_rows, r
 Method = Literal["exact", "own_law", "any_prior", "spectral"]
 METHODS: tuple[str, ...] = get_args(Method)
 
+_KNOWN = "records that evolve independently of each other with the process given"
+ASSUMPTIONS: dict[str, str] = {
+    "own_law": f"{_KNOWN}, and an adversary whose prior at collection is the client's stated law.",
+    "exact": f"{_KNOWN}, and an adversary whose prior is its stationary (periodic) law.",
+    "any_prior": f"{_KNOWN}; it holds whatever an adversary's prior.",
+    "spectral": f"{_KNOWN}, and an adversary whose prior is its stationary law.",
+}
+"""What an aged ε rests on, by method, for every statement that shows one."""
+
 BLOCK = 4096
 """Chains handled at once: large enough for long inner loops, small enough for the cache."""
 

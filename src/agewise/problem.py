@@ -77,6 +77,7 @@ class Problem:
     objective: Objective = "exact"
     capacity: int | None = None
     name: str = field(default="problem", compare=False)
+    unit: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         members = tuple(self.clients) if isinstance(self.clients, Iterable) else ()

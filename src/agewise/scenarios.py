@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+
 from agewise.problem import Client, Problem
-from agewise.process import birth_death
+from agewise.process import PeriodicChain, birth_death
 
 WATT_HOURS = (20, 50, 100, 200)
 
@@ -20,5 +24,49 @@ def london() -> Problem:
         for i, ((up, down), law) in enumerate(zip(rates, laws, strict=True), start=1)
     ]
     return Problem(
-        clients, aggregate_at=10, epsilon=0.1, mixing="spectral", estimator="plain", name="london"
+        clients,
+        aggregate_at=10,
+        epsilon=0.1,
+        mixing="spectral",
+        estimator="plain",
+        name="london",
+        unit="Wh",
     )
+
+
+def slow_and_fast() -> Problem:
+    """Return four clients of equal size that differ only in how fast their records change.
+
+    One upload a slot. Slow records stay accurate but need long to gain privacy, so they are
+    collected first; fast ones need only a few slots.
+    """
+    speeds = {"very slow": 0.02, "slow": 0.08, "fast": 0.25, "very fast": 0.45}
+    clients = [
+        Client(name, birth_death(rate, rate, (0, 1, 2, 3)), samples=50)
+        for name, rate in speeds.items()
+    ]
+    return Problem(clients, aggregate_at=12, epsilon=0.2, capacity=1, name="slow_and_fast")
+
+
+def day_profile() -> Problem:
+    """Return three districts whose households are calm by night and lively in the evening.
+
+    Hourly slots from midnight, aggregation at 20:00. How much privacy an hour of waiting gives
+    depends on the hour: data collected before the evening have aged more than their hours tell.
+    """
+    clients = []
+    for name, evening, samples in (("homes", 1.0, 400), ("flats", 0.8, 250), ("shops", 0.4, 150)):
+        liveliness = np.full(24, 0.04)
+        liveliness[6:9] = 0.15
+        liveliness[16:22] = 0.3 * evening
+        liveliness[9:16] = 0.08 if name != "shops" else 0.3
+        matrices = [birth_death(r, 0.8 * r, WATT_HOURS).transition for r in liveliness]
+        clients.append(Client(name, PeriodicChain(matrices, WATT_HOURS), samples=samples))
+    return Problem(clients, aggregate_at=20, epsilon=0.1, name="day_profile", unit="Wh")
+
+
+BUILT_IN: dict[str, Callable[[], Problem]] = {
+    "day_profile": day_profile,
+    "london": london,
+    "slow_and_fast": slow_and_fast,
+}

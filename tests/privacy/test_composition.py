@@ -48,6 +48,7 @@ class LagLaw:
     """A process known only lag by lag, as measured data would give it."""
 
     markov = False
+    fingerprint = "lag law"
     states = np.array([0.0, 1.0])
 
     def joint(self, collect_at, aggregate_at, law=None):

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components, shortest_path
 
 from agewise.errors import InvalidInput, finite_array, whole
-from agewise.process.joint import Array, JointLaw, as_law, as_states, as_transition
+from agewise.process.joint import Array, JointLaw, as_law, as_states, as_transition, fingerprint
 
 REVERSIBLE_TOLERANCE = 1e-8
 """Relative difference of the flows x → y and y → x up to which a chain counts as reversible."""
@@ -20,7 +20,7 @@ class MarkovChain:
     """A homogeneous Markov chain over numeric states; immutable, its properties cached.
 
     `transition[x, y]` is the probability of moving from `states[x]` to `states[y]` in one slot.
-    Rows must sum to one within 1e-9 and are then rescaled to do so exactly.
+    Rows must sum to one within 1e-9 and are then rescaled to do so to rounding.
 
     >>> chain = MarkovChain([[0.9, 0.1], [0.3, 0.7]], states=[0, 1])
     >>> chain.stationary
@@ -55,6 +55,11 @@ class MarkovChain:
             and np.array_equal(self.transition, other.transition)
             and np.array_equal(self.states, other.states)
         )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short hash of the process, equal for equal processes on any machine."""
+        return fingerprint(self.transition, self.states)
 
     def __hash__(self) -> int:
         return hash((self.transition.tobytes(), self.states.tobytes()))

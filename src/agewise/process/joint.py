@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
@@ -14,6 +15,9 @@ Array = NDArray[np.float64]
 
 SUM_TOLERANCE = 1e-9
 """How far a law or a row may be from summing to one before it is refused; within it, rescaled."""
+
+ROUNDING_OF_SUMS = 1e-14
+"""Sums this close to one are left alone, so that what was rescaled once reads back unchanged."""
 
 
 @runtime_checkable
@@ -28,6 +32,11 @@ class Process(Protocol):
     @property
     def states(self) -> Array:
         """The numeric values a record can take."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of the process, equal for equal processes on any machine."""
         ...
 
     @property
@@ -108,6 +117,15 @@ class JointLaw:
         return f"JointLaw(states={self.states.tolist()}, matrix={self.matrix.tolist()})"
 
 
+def fingerprint(*arrays: Array) -> str:
+    """Hash the shapes and the exact values of arrays."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(repr(array.shape).encode())
+        digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+    return digest.hexdigest()[:16]
+
+
 def backward_rows(joint: Array) -> Array:
     """Return K `[y, x, m]` of joint laws `[x, y, m]`: the collected value given the later one.
 
@@ -142,7 +160,7 @@ def as_states(states: ArrayLike) -> Array:
 
 
 def as_law(field: str, law: ArrayLike, size: int) -> Array:
-    """Check a probability vector of `size` entries and rescale it to sum to one exactly."""
+    """Check a probability vector of `size` entries and rescale it to sum to one."""
     values = finite_array(field, law, f"{size} probabilities that sum to 1")
     if values.shape != (size,):
         raise InvalidInput(
@@ -156,11 +174,11 @@ def as_law(field: str, law: ArrayLike, size: int) -> Array:
         raise InvalidInput(
             field, f"a law that sums to {values.sum():.9g}", "probabilities that sum to 1"
         )
-    return _frozen(values / values.sum())
+    return _frozen(_rescaled(values))
 
 
 def as_transition(transition: ArrayLike, field: str = "transition") -> Array:
-    """Check a row-stochastic matrix and rescale its rows to sum to one exactly."""
+    """Check a row-stochastic matrix and rescale its rows to sum to one."""
     matrix = finite_array(field, transition, "a square matrix whose rows sum to 1")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InvalidInput(
@@ -179,7 +197,12 @@ def as_transition(transition: ArrayLike, field: str = "transition") -> Array:
             "a row of probabilities that sums to 1",
             "Rows are 'from', columns 'to': a matrix given the other way round wants transposing.",
         )
-    return _frozen(matrix / sums[:, None])
+    return _frozen(_rescaled(matrix))
+
+
+def _rescaled(rows: Array) -> Array:
+    sums = rows.sum(axis=-1, keepdims=True)
+    return np.where(np.abs(sums - 1) <= ROUNDING_OF_SUMS, rows, rows / sums)
 
 
 def _refuse_negative(field: str, values: Array) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agewise.errors import InvalidInput, finite_array, whole
 from agewise.process.chain import elapsed, sample, stationary_laws
-from agewise.process.joint import Array, JointLaw, as_law, as_states, as_transition
+from agewise.process.joint import Array, JointLaw, as_law, as_states, as_transition, fingerprint
 
 
 class PeriodicChain:
@@ -54,6 +54,11 @@ class PeriodicChain:
             and np.array_equal(self.transitions, other.transitions)
             and np.array_equal(self.states, other.states)
         )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short hash of the process, equal for equal processes on any machine."""
+        return fingerprint(self.transitions, self.states)
 
     def __hash__(self) -> int:
         return hash((self.transitions.tobytes(), self.states.tobytes()))

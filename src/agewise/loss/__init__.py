@@ -1,0 +1,6 @@
+"""What a schedule costs in accuracy: exactly, bounded from above, or simulated."""
+
+from agewise.loss.bound import Bound, loss_bound, schedule_bounds
+from agewise.loss.gap import CostTables, cost_tables, loss_gap
+
+__all__ = ["Bound", "CostTables", "cost_tables", "loss_bound", "loss_gap", "schedule_bounds"]

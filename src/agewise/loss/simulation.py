@@ -1,0 +1,109 @@
+"""Monte Carlo: the loss gap from simulated records and noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from agewise.errors import InvalidInput, whole
+from agewise.loss.gap import CostTables, cost_tables, schedule_cells
+from agewise.problem import Problem
+from agewise.process.joint import Array
+
+Progress = Callable[[int, int], None]
+
+BATCH = 20_000
+"""Trials drawn at once."""
+
+
+class Estimate(float):
+    """A mean over trials, with its standard error."""
+
+    standard_error: float
+    trials: int
+
+    def __new__(cls, mean: float, standard_error: float, trials: int) -> Self:
+        self = super().__new__(cls, mean)
+        self.standard_error, self.trials = standard_error, trials
+        return self
+
+    def __getnewargs__(self) -> tuple[float, float, int]:  # type: ignore[override]
+        return float(self), self.standard_error, self.trials
+
+
+def simulate_gap(
+    problem: Problem,
+    ages: ArrayLike,
+    trials: int = 100_000,
+    rng: np.random.Generator | None = None,
+    progress: Progress | None = None,
+) -> Estimate:
+    """Estimate the loss gap of a schedule by simulation; one age a client.
+
+    One trial draws, for each client, how many of its n records are in each of the S × S cells
+    (value at collection, value at aggregation), which is all that a mean depends on, and its
+    Laplace noise. Cost O(trials · m · S²), whatever n is.
+
+    >>> from agewise import scenarios
+    >>> estimate = simulate_gap(scenarios.london(), [0, 9, 9], 20_000, np.random.default_rng(1))
+    >>> abs(estimate - 127.07) < 4 * estimate.standard_error
+    True
+    """
+    generator = checked_generator(rng)
+    trials = whole("trials", trials, 2)
+    clients, columns = schedule_cells(problem, ages)
+    tables = cost_tables(problem)
+    total, squares, done = 0.0, 0.0, 0
+    while done < trials:
+        count = min(BATCH, trials - done)
+        error = np.zeros(count)
+        for i, slot in zip(clients.tolist(), columns.tolist(), strict=True):
+            error += client_errors(problem, tables, i, slot, count, generator)
+        square = error**2
+        total += float(square.sum())
+        squares += float((square**2).sum())
+        done += count
+        if progress is not None:
+            progress(done, trials)
+    mean = total / trials
+    variance = max(squares / trials - mean**2, 0.0) * trials / (trials - 1)
+    return Estimate(mean, math.sqrt(variance / trials), trials)
+
+
+def client_errors(
+    problem: Problem,
+    tables: CostTables,
+    client: int,
+    slot: int,
+    trials: int,
+    rng: np.random.Generator,
+) -> Array:
+    """Draw p·(released mean − mean at aggregation), noise included, of one client `trials` times.
+
+    `slot` counts from 0.
+    """
+    member, table = problem.clients[client], tables.slots[client]
+    cells = table.laws[slot][:, None] * table.kernels[slot]
+    error = table.release[slot][:, None] - member.process.states
+    values, place = np.unique(error.ravel(), return_inverse=True)
+    chance = np.bincount(place, cells.ravel())
+    order = np.argsort(-chance)  # likely cells first: the rest of the row then ends early
+    chance, values = chance[order] / chance.sum(), values[order]
+    counts: NDArray[np.int64] = rng.multinomial(member.samples, chance, size=trials)
+    noise = rng.laplace(0.0, table.scale[slot], trials) if table.scale[slot] > 0 else 0.0
+    return np.asarray(problem.weights[client] * (counts @ values / member.samples + noise))
+
+
+def checked_generator(rng: np.random.Generator | None) -> np.random.Generator:
+    """Return the generator given, or a fresh one; refuse anything else."""
+    if rng is None:
+        return np.random.default_rng()
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidInput(
+            "rng", repr(rng), "a numpy.random.Generator", "Use numpy.random.default_rng(seed)."
+        )
+    return rng

@@ -1,0 +1,300 @@
+"""Plans: who collects when and adds how much noise, as frozen data that travels as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agewise.errors import InvalidInput, one_of, whole
+from agewise.loss.bound import Evaluation, Progress, loss_bound, schedule_bounds
+from agewise.loss.gap import CostTables, cost_tables
+from agewise.loss.simulation import checked_generator, client_errors
+from agewise.privacy.ageing import aged_epsilon
+from agewise.privacy.calibration import aged_loss
+from agewise.problem import Problem
+from agewise.process.joint import Array
+from agewise.scenario import problem_from_dict, problem_to_dict
+from agewise.scheduling import Schedule, exhaustive, random_schedule, table_objective
+
+SearchMethod = Literal["exhaustive", "random"]
+SEARCH_METHODS: tuple[str, ...] = get_args(SearchMethod)
+
+VERSION = 1
+
+BOUND_LIMIT = 20_000
+"""Schedules beyond which exhaustive search over Theorem 1 refuses (about 2 ms each)."""
+
+BOUND_CLIENTS = 64
+"""Clients beyond which a plan does not evaluate Theorem 1 unless it is the objective."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one client does: when it collects, what it adds, and what that guarantees."""
+
+    client: str
+    collect_at: int
+    age: int
+    delta: float
+    sensitivity: float
+    classical_epsilon: float
+    noise_scale: float
+    aged_epsilon: float
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule with its noise, what it costs, and what is proven about it.
+
+    `objective` is the value that was minimised (see `Problem.objective`), `gap` the expected loss
+    gap in closed form, `bound` Theorem 1 (None where it was not evaluated), `lower_bound` a value
+    of the objective that no schedule can beat (None: nothing proven).
+    """
+
+    problem: Problem
+    method: str
+    assignments: tuple[Assignment, ...]
+    objective: float
+    lower_bound: float | None
+    relative_gap: float | None
+    gap: float
+    bound: float | None
+    bound_evaluation: Evaluation | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ages(self) -> list[int]:
+        """The age of each client's data at aggregation."""
+        return [a.age for a in self.assignments]
+
+    @property
+    def collect_at(self) -> list[int]:
+        """The slot in which each client collects."""
+        return [a.collect_at for a in self.assignments]
+
+    @property
+    def classical_epsilons(self) -> list[float]:
+        """The privacy of each client's release itself, ageing not counted."""
+        return [a.classical_epsilon for a in self.assignments]
+
+    @property
+    def noise_scales(self) -> list[float]:
+        """The Laplace scale of each client."""
+        return [a.noise_scale for a in self.assignments]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data; infinities become the word "inf"."""
+        return {
+            "version": VERSION,
+            "scenario": problem_to_dict(self.problem),
+            "method": self.method,
+            "epsilon": self.problem.epsilon,
+            "ages": self.ages,
+            "collect_at": self.collect_at,
+            "classical_epsilons": _words(self.classical_epsilons),
+            "noise_scales": self.noise_scales,
+            "objective": self.objective,
+            "lower_bound": self.lower_bound,
+            "relative_gap": self.relative_gap,
+            "gap": self.gap,
+            "bound": self.bound,
+            "bound_evaluation": self.bound_evaluation,
+            "notes": list(self.notes),
+            "assignments": [_words(asdict(a)) for a in self.assignments],
+        }
+
+    def to_json(self) -> str:
+        """Return the plan as a JSON document, which `from_json` reads back to an equal plan."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read a plan; refuse one of another version, or that its own scenario contradicts."""
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InvalidInput("plan", f"not JSON ({error})", "the output of to_json") from None
+        version = document.get("version") if isinstance(document, dict) else None
+        if version != VERSION:
+            raise InvalidInput(
+                "plan version", version, f"{VERSION}", "Make the plan again with this release."
+            )
+        try:
+            assignments = tuple(Assignment(**_numbers(a)) for a in document["assignments"])
+            made = cls(
+                problem=problem_from_dict(document["scenario"]),
+                assignments=assignments,
+                notes=tuple(document["notes"]),
+                **{
+                    name: document[name]
+                    for name in (
+                        "method", "objective", "lower_bound", "relative_gap", "gap", "bound",
+                        "bound_evaluation",
+                    )
+                },
+            )  # fmt: skip
+        except (KeyError, TypeError) as error:
+            raise InvalidInput("plan", f"incomplete ({error})", "the output of to_json") from None
+        for client, assignment in zip(made.problem.clients, assignments, strict=False):
+            if client.process.fingerprint != assignment.fingerprint:
+                raise InvalidInput(
+                    f"fingerprint of client {client.name!r}", assignment.fingerprint,
+                    client.process.fingerprint, "The plan was made for another process.",
+                )  # fmt: skip
+        if [a.client for a in assignments] != [c.name for c in made.problem.clients]:
+            raise InvalidInput("assignments", "other clients", "one for each client, in order")
+        return made
+
+
+def plan(
+    problem: Problem,
+    method: SearchMethod = "exhaustive",
+    *,
+    rng: np.random.Generator | None = None,
+    trials: int = 20_000,
+    progress: Progress | None = None,
+) -> Plan:
+    """Decide when each client collects, and how much noise it adds.
+
+    `method`: `exhaustive` tries every schedule (the paper's search), `random` draws one.
+    `rng` is for `random` and for the objective `simulated`, which draws `trials` of them.
+
+    Guarantees
+        Every client's aged ε is at most the problem's, under the assumptions of its `mixing`.
+        `lower_bound` is a bound on the problem's objective over all schedules that keep to the
+        capacity.
+
+    >>> from agewise import scenarios
+    >>> made = plan(scenarios.london().replace(epsilon=0.03), method="exhaustive")
+    >>> made.ages, round(made.gap, 3)
+    ([9, 9, 8], 1045.025)
+    """
+    one_of("method", method, SEARCH_METHODS)
+    tables = cost_tables(problem)
+    clients, slots = tables.u.shape
+    exact = table_objective(tables.u, tables.b)
+    if method == "random":
+        columns = random_schedule(clients, slots, checked_generator(rng), problem.capacity)
+        found = Schedule(columns, float(exact(columns[None])[0]), None, 1)
+        if problem.objective == "bound":
+            value = float(schedule_bounds(problem, columns[None])[0][0])
+            found = Schedule(columns, value, None, 1)
+    elif problem.objective == "exact":
+        found = exhaustive(exact, clients, slots, problem.capacity)
+    elif problem.objective == "bound":
+        found = _exhaustive_bound(problem, progress)
+    else:
+        simulated = _simulated_objective(problem, tables, trials, checked_generator(rng))
+        found = exhaustive(simulated, clients, slots, problem.capacity)
+        found = Schedule(found.columns, found.objective, None, found.iterations)  # only estimated
+    return assemble(problem, tables, found, method)
+
+
+def assemble(
+    problem: Problem, tables: CostTables, found: Schedule, method: str, notes: tuple[str, ...] = ()
+) -> Plan:
+    """Turn the columns that a search chose into a plan."""
+    assignments: list[Assignment] = []
+    for client, table, column in zip(
+        problem.clients, tables.slots, found.columns.tolist(), strict=True
+    ):
+        age = problem.aggregate_at - 1 - column
+        assignments.append(
+            Assignment(
+                client=client.name,
+                collect_at=column + 1,
+                age=age,
+                delta=float(table.delta[column]),
+                sensitivity=float(table.sensitivity[column]),
+                classical_epsilon=float(table.classical_epsilon[column]),
+                noise_scale=float(table.scale[column]),
+                aged_epsilon=_aged(problem, client.samples, tables, len(assignments), column),
+                fingerprint=client.process.fingerprint,
+            )
+        )
+    ages = [a.age for a in assignments]
+    bound = None
+    if problem.objective == "bound" or len(ages) <= BOUND_CLIENTS:
+        bound = loss_bound(problem, ages)
+    gap = float(table_objective(tables.u, tables.b)(found.columns[None])[0])
+    return Plan(
+        problem=problem,
+        method=method,
+        assignments=tuple(assignments),
+        objective=found.objective,
+        lower_bound=found.lower_bound,
+        relative_gap=found.relative_gap,
+        gap=gap,
+        bound=None if bound is None else float(bound),
+        bound_evaluation=None if bound is None else bound.evaluation,
+        notes=notes,
+    )
+
+
+def _aged(problem: Problem, samples: int, tables: CostTables, index: int, column: int) -> float:
+    """The aged ε that a client achieves: by Proposition 1, or for tight by the mechanism itself."""
+    table = tables.slots[index]
+    spent = float(table.classical_epsilon[column])
+    if spent == 0:
+        return 0.0
+    if problem.calibration == "formula" or column == problem.aggregate_at - 1:
+        return aged_epsilon(spent, float(table.delta[column]))
+    client = problem.clients[index]
+    law = client.law if problem.mixing == "own_law" else None
+    joint = client.process.joint(column + 1, problem.aggregate_at, law)
+    return aged_loss(joint, table.release[column], samples, float(table.scale[column]))
+
+
+def _exhaustive_bound(problem: Problem, progress: Progress | None) -> Schedule:
+    clients, slots = len(problem.clients), problem.aggregate_at
+
+    def evaluate(schedules: NDArray[np.intp]) -> Array:
+        return schedule_bounds(problem, schedules, progress=progress)[0]
+
+    return exhaustive(evaluate, clients, slots, problem.capacity, BOUND_LIMIT)
+
+
+def _simulated_objective(
+    problem: Problem, tables: CostTables, trials: int, rng: np.random.Generator
+) -> Any:
+    """The mean over the same trials for every schedule, from one table of products.
+
+    The square of a sum needs only the mean products of the clients' errors, so `trials` draws
+    of each cell serve all schedules.
+    """
+    trials = whole("trials", trials, 2)
+    clients, slots = tables.u.shape
+    draws = np.stack(
+        [
+            client_errors(problem, tables, i, t, trials, rng)
+            for i in range(clients)
+            for t in range(slots)
+        ]
+    )
+    products = draws @ draws.T / trials
+    base = slots * np.arange(clients)
+
+    def evaluate(schedules: NDArray[np.intp]) -> Array:
+        cells = schedules + base
+        return np.asarray(products[cells[:, :, None], cells[:, None, :]].sum(axis=(1, 2)))
+
+    return evaluate
+
+
+def _words(value: Any) -> Any:
+    """JSON has no word for infinity: write one."""
+    if isinstance(value, dict):
+        return {k: _words(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_words(v) for v in value]
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def _numbers(entry: dict[str, Any]) -> dict[str, Any]:
+    return {k: math.inf if v == "inf" else v for k, v in entry.items()}

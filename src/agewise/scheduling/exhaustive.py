@@ -1,0 +1,75 @@
+"""The paper's search: every schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agewise.errors import InvalidInput
+from agewise.process.joint import Array
+from agewise.scheduling.schedule import Schedule
+
+LIMIT = 5_000_000
+"""Schedules beyond which exhaustive search refuses."""
+
+BLOCK = 200_000
+
+Evaluate = Callable[[NDArray[np.intp]], Array]
+
+
+def exhaustive(
+    evaluate: Evaluate, clients: int, slots: int, capacity: int | None = None, limit: int = LIMIT
+) -> Schedule:
+    """Return the best of all slots^clients schedules; `evaluate` maps `[k, m]` columns to `[k]`.
+
+    Guarantees
+        The schedule returned is a global minimum, so its objective is its own lower bound. Of
+        equal ones the first in order wins: the oldest data first.
+    """
+    best, value, seen = None, np.inf, 0
+    for block in all_schedules(clients, slots, capacity, limit):
+        values = evaluate(block)
+        seen += len(block)
+        place = int(np.argmin(values))
+        if values[place] < value:
+            best, value = block[place], float(values[place])
+    if best is None:
+        raise InvalidInput(
+            "objective", "not finite for any schedule", "a schedule with a finite objective"
+        )
+    return Schedule(best, value, value, seen)
+
+
+def all_schedules(
+    clients: int, slots: int, capacity: int | None = None, limit: int = LIMIT
+) -> Iterator[NDArray[np.intp]]:
+    """Yield every schedule that keeps to the capacity, in blocks `[k, m]`."""
+    if slots**clients > limit:
+        raise InvalidInput(
+            "method",
+            f"exhaustive for {slots}^{clients} schedules",
+            f"at most {limit:,} schedules",
+            "Use method certified, which takes time linear in clients and slots.",
+        )
+    for start in range(0, slots**clients, BLOCK):
+        flat = np.arange(start, min(start + BLOCK, slots**clients))
+        block = np.stack(np.unravel_index(flat, (slots,) * clients), axis=1)
+        if capacity is not None and capacity < clients:
+            ordered = np.sort(block, axis=1)
+            block = block[(ordered[:, capacity:] != ordered[:, :-capacity]).all(axis=1)]
+        if len(block):
+            yield block
+
+
+def table_objective(u: Array, b: Array) -> Evaluate:
+    """Return the evaluation Σu + ‖Σb‖² of tables `[m, T]` and `[m, T]` or `[m, T, d]`."""
+    clients = np.arange(u.shape[0])
+
+    def evaluate(schedules: NDArray[np.intp]) -> Array:
+        bias = b[clients, schedules].sum(axis=1)
+        square = bias**2 if bias.ndim == 1 else (bias**2).sum(axis=1)
+        return np.asarray(u[clients, schedules].sum(axis=1) + square)
+
+    return evaluate
