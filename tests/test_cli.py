@@ -43,10 +43,19 @@ def test_ages_as_a_table_and_figures(tmp_path):
         (["ages", "--epsilon", "0"], "epsilon is 0.0; allowed: a finite number above 0"),
         (["ages", "--epsilon", "nan"], "epsilon is nan"),
         (["ages", "--epsilon", "much"], "not a valid float"),
-        (["ages", "--mixing", "typo"], "mixing is 'typo'; allowed: one of exact"),
+        (["ages", "--mixing", "typo"], "'typo' is not one of 'exact'"),
         (["ages", "nowhere"], "nowhere"),
         (["ages", "--out", "/proc/none"], "--out is /proc/none"),
         (["typo"], "No such command"),
+        (["plan", "--epsilon", "1e-200"], "finite noise"),
+        (["plan", "--calibration", "tight"], "tight with mixing exact or own_law"),
+        (["plan", "--capacity", "0"], "capacity is 0"),
+        (["plan", "--seed", "-1"], "--seed is -1"),
+        (["plan", "--out", "/proc/none"], "--out is /proc/none"),
+        (["schemes", "--epsilon", "-1"], "epsilon is -1"),
+        (["reproduce", "all", "--out", "/proc/none"], "--out is /proc/none"),
+        (["reproduce", "fig9"], "'fig9'"),
+        (["init", "/proc/none/x"], "NAME is /proc/none/x.toml"),
     ],
 )
 def test_bad_input_ends_in_one_message_and_code_2(arguments, words):
@@ -60,3 +69,60 @@ def test_help_and_version():
     assert aw.__version__ in run("--version").stdout
     assert "Exit codes" in run("--help").stdout
     assert "Example" in run("ages", "--help").stdout
+
+
+def test_plan_as_json_reads_back_as_a_plan():
+    done = run("plan", "london", "--epsilon", 0.3, "--mixing", "exact", "--json")
+    assert done.returncode == 0, done.stderr
+    made = aw.Plan.from_json(done.stdout)
+    assert made.ages == [0, 9, 8]
+    assert made.gap == pytest.approx(20.976, abs=6e-4)
+    assert done.stderr == ""
+
+
+def test_plan_for_people_states_what_its_epsilon_assumes(tmp_path):
+    done = run("plan", "--capacity", 1, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    words = " ".join(done.stdout.split())
+    assert "ε assumes records that evolve independently" in words
+    assert {p.name for p in tmp_path.iterdir()} == {"plan.json", "plan.png", "plan.svg"}
+    assert aw.Plan.from_json((tmp_path / "plan.json").read_text()).collect_at == [10, 1, 2]
+
+
+def test_schemes_as_json():
+    done = run("schemes", "--epsilon", 0.1, "--json")
+    rows = json.loads(done.stdout)
+    assert [row["scheme"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert rows[3]["ages"] == [1, 9, 9]
+    assert rows[3]["gap"] == pytest.approx(132.003, abs=6e-4)
+    assert rows[3]["bound"] == pytest.approx(414.382, abs=6e-4)
+    assert {"epsilon", "mean_noise", "achieved_epsilon"} <= set(rows[0])
+
+
+def test_schemes_for_people():
+    done = run("schemes", "--epsilon", 0.03, "--epsilon", 0.1)
+    assert "6) optimal + adaptive" in done.stdout
+    assert "1045" in done.stdout
+
+
+def test_init_writes_a_file_that_plans_and_never_overwrites(tmp_path):
+    assert run("init", "mine", cwd=tmp_path).returncode == 0
+    assert run("plan", "mine.toml", cwd=tmp_path).returncode == 0
+    (tmp_path / "mine.toml").write_text("precious")
+    refused = run("init", "mine", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--force" in refused.stderr
+    assert (tmp_path / "mine.toml").read_text() == "precious"
+    assert run("init", "mine", "--force", cwd=tmp_path).returncode == 0
+
+
+def test_a_bad_scenario_leaves_nothing_behind(tmp_path):
+    (tmp_path / "bad.toml").write_text("epsilon = 3")
+    done = run("plan", "bad.toml", "--out", "figures", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "bad.toml: aggregate_at is missing" in " ".join(done.stderr.split())
+    assert not (tmp_path / "figures").exists()
+
+
+def test_completion_is_offered():
+    assert "--install-completion" in run("--help").stdout

@@ -14,8 +14,8 @@ import agewise as aw
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "agewise"
 ORDER = [
-    "errors", "process", "mixing", "privacy", "learning", "problem", "noise", "scenarios",
-    "figures", "__init__", "cli",
+    "errors", "process", "mixing", "privacy", "learning", "problem", "noise", "loss", "scheduling",
+    "scenarios", "scenario", "plan", "schemes", "figures", "reproduction", "__init__", "cli",
 ]  # fmt: skip
 
 

@@ -45,8 +45,9 @@ people = Console(stderr=True)
 
 Figures = Literal["fig1", "fig2", "fig3a", "fig3b", "gains", "all"]
 
-ScenarioArgument = Annotated[str, typer.Argument(show_default=True)]
-SCENARIO = "SCENARIO: a TOML file, or one of " + ", ".join(BUILT_IN) + ". "
+ScenarioArgument = Annotated[
+    str, typer.Argument(help="A TOML file, or one of: " + ", ".join(BUILT_IN) + ".")
+]
 EpsilonOption = Annotated[float | None, typer.Option(help="Privacy target ε of every client.")]
 MixingOption = Annotated[Method | None, typer.Option(help="How Δ is taken.")]
 EstimatorOption = Annotated[Estimator | None, typer.Option(help="What a client averages.")]
@@ -71,7 +72,7 @@ def _root(
     pass
 
 
-@app.command(epilog=SCENARIO + "Example: agewise plan london --epsilon 0.3 --mixing exact --json")
+@app.command(epilog="Example: agewise plan london --epsilon 0.3 --mixing exact --json")
 def plan(
     scenario: ScenarioArgument = "london",
     epsilon: EpsilonOption = None,
@@ -105,9 +106,7 @@ def plan(
         _wrote([folder / "plan.json", *paths])
 
 
-@app.command(
-    epilog=SCENARIO + "Example: agewise schemes --epsilon 0.03 --epsilon 0.1 --epsilon 0.3"
-)
+@app.command(epilog="Example: agewise schemes --epsilon 0.03 --epsilon 0.1 --epsilon 0.3")
 def schemes(
     scenario: ScenarioArgument = "london",
     epsilon: Annotated[
@@ -212,9 +211,7 @@ def init(
     people.print(f"Wrote {path}. Next: agewise plan {path}", soft_wrap=True, highlight=False)
 
 
-@app.command(
-    epilog=SCENARIO + "Example: agewise ages london --epsilon 0.3 --mixing any_prior --out out"
-)
+@app.command(epilog="Example: agewise ages london --epsilon 0.3 --mixing any_prior --out out")
 def ages(
     scenario: ScenarioArgument = "london",
     epsilon: EpsilonOption = None,
@@ -292,10 +289,14 @@ def _print_plan(made: Plan) -> None:
 def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:
     unit = f" ({problem.unit}²)" if problem.unit else ""
     shown = Table(
-        title=f"{problem.name}: the six schemes", title_justify="left", box=box.SIMPLE_HEAD
+        title=f"{problem.name}: the six schemes",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+        pad_edge=False,
     )
     shown.add_column("scheme", no_wrap=True)
-    for heading in ("ε", "achieved ε", "ages", f"gap{unit}", "bound", "mean noise"):
+    for heading in ("ε", "reached ε", "ages", f"gap{unit}", "bound", "mean noise"):
         shown.add_column(heading, justify="right")
     for index, row in enumerate(rows):
         shown.add_row(

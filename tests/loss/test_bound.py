@@ -1,0 +1,163 @@
+import itertools
+import math
+import pickle
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+import agewise as aw
+from agewise.loss import schedule_bounds
+from random_problems import random_ages, random_problem
+
+ALL = np.array(list(itertools.product(range(10), repeat=3)))
+
+
+def bound_by_enumeration(problem, ages):
+    """Theorem 1 from the joint law of everything, by summing over all data sets."""
+    tables = aw.cost_tables(problem)
+    worlds = [(1.0, [])]  # probability, [(f(X) values, z_Y values) of each client]
+    noise = 0.0
+    for i, (client, age) in enumerate(zip(problem.clients, ages, strict=True)):
+        slot = problem.aggregate_at - age
+        table = tables.slots[i]
+        noise += 2 * (problem.weights[i] * table.scale[slot - 1]) ** 2
+        joint = table.laws[slot - 1][:, None] * table.kernels[slot - 1]
+        cells = [
+            (joint[x, y], table.release[slot - 1][x], client.process.states[y])
+            for x, y in itertools.product(range(len(joint)), repeat=2)
+        ]
+        datasets = [
+            (math.prod(r[0] for r in d), ([r[1] for r in d], [r[2] for r in d]))
+            for d in itertools.product(cells, repeat=client.samples)
+        ]
+        worlds = [(p * q, [*rest, d]) for p, rest in worlds for q, d in datasets if p * q > 0]
+    chance = np.array([p for p, _ in worlds])
+    released = np.array(
+        [
+            sum(w * np.mean(d[0]) for w, d in zip(problem.weights, ds, strict=True))
+            for _, ds in worlds
+        ]
+    ).round(9)
+    fresh = np.array(
+        [
+            sum(w * np.mean(d[1]) for w, d in zip(problem.weights, ds, strict=True))
+            for _, ds in worlds
+        ]
+    ).round(9)
+    mean = lambda v: chance @ v  # noqa: E731
+    var = lambda v: chance @ (v - mean(v)) ** 2  # noqa: E731
+    total = noise + var(released) - var(fresh) + (mean(released) - mean(fresh)) ** 2
+    for i, weight in enumerate(problem.weights):
+        record = np.array([ds[i][1][0] for _, ds in worlds])
+        for aggregate, sign in ((released, 1), (fresh, -1)):
+            together, apart = {}, {}
+            for p, w, z in zip(chance, aggregate, record, strict=True):
+                together[w, z] = together.get((w, z), 0) + p
+            w_law, z_law = {}, {}
+            for (w, z), p in together.items():
+                w_law[w] = w_law.get(w, 0) + p
+                z_law[z] = z_law.get(z, 0) + p
+            information = sum(
+                p * math.log(p / w_law[w] / z_law[z]) for (w, z), p in together.items()
+            )
+            apart = [(w_law[w] * z_law[z], sign * (w - z) ** 2) for w in w_law for z in z_law]
+            centre = sum(p * q for p, q in apart)
+
+            def value(log_rate, apart=apart, centre=centre, information=information):
+                rate = math.exp(log_rate)
+                top = max(rate * (q - centre) for _, q in apart)
+                mass = sum(p * math.exp(rate * (q - centre) - top) for p, q in apart)
+                return (information + math.log(mass) + top) / rate
+
+            total += (
+                weight
+                * minimize_scalar(
+                    value, bounds=(-16, 12), method="bounded", options={"xatol": 1e-9}
+                ).fun
+            )
+    return total
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bound_equals_enumeration_on_tiny_problems(seed):
+    rng = np.random.default_rng(seed)
+    problem = random_problem(
+        rng, clients=int(rng.integers(1, 3)), lattice=True, samples=(1, 3), estimator="plain"
+    )
+    ages = random_ages(rng, problem)
+    bound = aw.loss_bound(problem, ages)
+    assert bound.evaluation == "exact"
+    assert bound == pytest.approx(bound_by_enumeration(problem, ages), rel=2e-3, abs=1e-4)
+    assert bound >= bound_by_enumeration(problem, ages) * (1 - 1e-6) - 1e-6
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.03, 0.1, 0.3, 1.0])
+def test_bound_is_never_below_the_gap_for_all_schedules_of_the_paper(epsilon):
+    problem = aw.scenarios.london().replace(epsilon=epsilon)
+    bounds, _ = schedule_bounds(problem, ALL)
+    tables = aw.cost_tables(problem)
+    clients = np.arange(3)
+    gaps = tables.u[clients, ALL].sum(axis=1) + tables.b[clients, ALL].sum(axis=1) ** 2
+    assert (bounds >= gaps).all()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_bound_is_never_below_the_gap_for_random_problems(seed):
+    rng = np.random.default_rng(500 + seed)
+    problem = random_problem(rng, lattice=rng.random() < 0.5)
+    ages = random_ages(rng, problem)
+    assert aw.loss_bound(problem, ages) >= aw.loss_gap(problem, ages)
+
+
+def test_quantised_evaluation_says_so_and_by_how_much():
+    problem = aw.scenarios.london().replace(mixing="exact", estimator="propagated")
+    bound = aw.loss_bound(problem, [9, 9, 4])
+    assert bound.evaluation == "quantised"
+    assert 0 < bound.error < 0.1 * math.sqrt(bound)
+    fresh = aw.loss_bound(aw.scenarios.london(), [9, 9, 4])
+    assert fresh.evaluation == "exact"
+    assert fresh.error == 0
+
+
+def test_large_clients_use_a_window_that_leaves_nothing_out():
+    """The FFT window is far smaller than the range; a full one gives the same value."""
+    problem = aw.scenarios.london()
+    windowed = aw.loss_bound(problem, [3, 5, 1])
+    from agewise.loss import bound as module
+
+    module._prepared.cache_clear()
+    original = module._window
+    try:
+        module._window = lambda index, laws, samples, reach: (reach + 1, True)
+        full = aw.loss_bound(problem, [3, 5, 1])
+    finally:
+        module._window = original
+        module._prepared.cache_clear()
+    assert windowed == pytest.approx(full, rel=1e-9)
+
+
+def test_the_noise_enters_only_through_its_variance():
+    base = aw.scenarios.london()
+    low, high = (aw.loss_bound(base.replace(epsilon=e), [0, 0, 0]) for e in (1.0, 0.1))
+    assert high - low == pytest.approx(2 * 1.8**2 * (100 - 1) / 3, rel=1e-9)
+
+
+def test_bounds_travel():
+    bound = aw.loss_bound(aw.scenarios.london(), [0, 9, 9])
+    again = pickle.loads(pickle.dumps(bound))
+    assert (again, again.evaluation, again.error) == (bound, "exact", 0)
+
+
+def test_progress_is_told_and_known_schedules_cost_nothing():
+    from agewise.loss.bound import _prepared
+
+    _prepared.cache_clear()
+    seen = []
+    problem = aw.scenarios.london()
+    schedule_bounds(problem, ALL[:20], progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (20, 20)
+    schedule_bounds(
+        problem.replace(epsilon=0.5), ALL[:20], progress=lambda done, total: seen.append("again")
+    )
+    assert "again" not in seen

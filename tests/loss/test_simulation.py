@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+import agewise as aw
+
+
+def test_the_standard_error_is_honest():
+    """Over many runs the estimate misses by as much as its standard error says."""
+    problem, ages = aw.scenarios.london(), [4, 9, 2]
+    true = aw.loss_gap(problem, ages)
+    rng = np.random.default_rng(3)
+    runs = [aw.simulate_gap(problem, ages, 500, rng) for _ in range(400)]
+    misses = np.array([(run - true) / run.standard_error for run in runs])
+    assert 0.8 < misses.std() < 1.3
+    assert abs(misses.mean()) < 0.4
+
+
+def test_a_wrong_gap_is_noticed():
+    problem, ages = aw.scenarios.london(), [0, 9, 9]
+    estimate = aw.simulate_gap(problem, ages, 100_000, np.random.default_rng(4))
+    true = aw.loss_gap(problem, ages)
+    assert abs(estimate - true) < 4 * estimate.standard_error
+    assert abs(estimate - 1.1 * true) > 4 * estimate.standard_error
+
+
+def test_seeded_runs_repeat_and_progress_is_told():
+    seen = []
+    first, second = (
+        aw.simulate_gap(aw.scenarios.london(), [0, 0, 0], 30_000, np.random.default_rng(1),
+                        progress=lambda done, total: seen.append((done, total)))
+        for _ in range(2)
+    )  # fmt: skip
+    assert first == second
+    assert first.trials == 30_000
+    assert seen == [(20_000, 30_000), (30_000, 30_000)] * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"trials": 1}, "trials is 1"), ({"trials": 2.5}, "trials is 2.5"), ({"rng": 3}, "rng is 3")],
+)
+def test_bad_input_is_refused(changes, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        aw.simulate_gap(aw.scenarios.london(), [0, 0, 0], **changes)

@@ -1,0 +1,115 @@
+import json
+
+import numpy as np
+import pytest
+
+import agewise as aw
+from random_problems import random_problem
+
+LONDON = aw.scenarios.london()
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_every_client_meets_the_target(seed):
+    rng = np.random.default_rng(seed)
+    for calibration, mixing in (("formula", "any_prior"), ("tight", "exact"), ("tight", "own_law")):
+        problem = random_problem(rng, calibration=calibration, mixing=mixing)
+        made = aw.plan(problem, method="exhaustive")
+        for one in made.assignments:
+            assert one.aged_epsilon <= problem.epsilon
+            assert one.age == problem.aggregate_at - one.collect_at
+
+
+def test_exhaustive_plan_is_the_minimum_of_the_closed_form():
+    import itertools
+
+    problem = LONDON.replace(mixing="exact", capacity=1)
+    made = aw.plan(problem, method="exhaustive")
+    gaps = {
+        ages: aw.loss_gap(problem, ages)
+        for ages in itertools.permutations(range(10), 3)
+    }  # fmt: skip
+    best = min(gaps, key=gaps.get)
+    assert tuple(made.ages) == best
+    assert made.gap == made.objective == pytest.approx(gaps[best])
+    assert made.lower_bound == made.objective
+
+
+def test_objective_bound_minimises_theorem_1():
+    made = aw.plan(LONDON.replace(objective="bound"), method="exhaustive")
+    assert made.ages == [1, 9, 9]
+    assert made.objective == pytest.approx(414.382, rel=1e-5)
+    assert made.bound == pytest.approx(made.objective)
+    assert made.gap == pytest.approx(132.003, rel=1e-5)
+
+
+def test_objective_simulated_comes_close_and_claims_no_proof():
+    made = aw.plan(
+        LONDON.replace(objective="simulated"), method="exhaustive", rng=np.random.default_rng(5)
+    )
+    assert made.gap <= 1.02 * 127.07
+    assert made.lower_bound is None
+    assert made.relative_gap is None
+
+
+def test_random_plans_keep_to_the_capacity(rng):
+    problem = LONDON.replace(capacity=1)
+    for _ in range(20):
+        made = aw.plan(problem, method="random", rng=rng)
+        assert len(set(made.collect_at)) == 3
+        assert made.gap == pytest.approx(aw.loss_gap(problem, made.ages))
+        assert made.lower_bound is None
+
+
+@pytest.mark.parametrize("name", ["london", "slow_and_fast", "day_profile"])
+def test_plans_travel_as_json(name):
+    made = aw.plan(aw.load_scenario(name), method="exhaustive")
+    text = made.to_json()
+    assert aw.Plan.from_json(text) == made
+    assert json.loads(text)["version"] == 1
+
+
+def test_a_plan_without_noise_travels_too():
+    chain = aw.MarkovChain([[0.3, 0.7], [0.3, 0.7]], [0, 1])
+    problem = aw.Problem([aw.Client("a", chain)], 3, 0.1, estimator="plain")
+    made = aw.plan(problem, method="exhaustive")
+    assert aw.Plan.from_json(made.to_json()) == made
+
+
+def changed(**changes):
+    document = json.loads(aw.plan(LONDON, method="exhaustive").to_json())
+    for path, value in changes.items():
+        place = document
+        *parents, last = path.split("__")
+        for part in parents:
+            place = place[int(part) if part.isdigit() else part]
+        place[last] = value
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not JSON"),
+        ("[]", "plan version is None"),
+        (changed(version=2), "plan version is 2; allowed: 1"),
+        (changed(assignments__0__fingerprint="beef"), "made for another process"),
+        (changed(assignments=[]), "other clients"),
+        (changed(scenario__epsilon=-1.0), "epsilon is -1"),
+        (changed(assignments=[{"client": "x"}]), "incomplete"),
+        (json.dumps({"version": 1}), "incomplete"),
+    ],
+)
+def test_bad_plans_are_refused(text, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        aw.Plan.from_json(text)
+
+
+def test_too_large_a_search_names_the_alternative():
+    clients = [aw.Client(str(i), LONDON.clients[0].process) for i in range(12)]
+    with pytest.raises(aw.InvalidInput, match="Use method certified"):
+        aw.plan(aw.Problem(clients, 10, 0.1), method="exhaustive")
+    with pytest.raises(aw.InvalidInput, match="Use method certified"):
+        aw.plan(aw.Problem(clients[:5], 10, 0.1, objective="bound"), method="exhaustive")
+    with pytest.raises(aw.InvalidInput, match="method is 'typo'"):
+        aw.plan(LONDON, method="typo")
