@@ -61,7 +61,7 @@ def test_ages_as_a_table_and_figures(tmp_path):
 def test_bad_input_ends_in_one_message_and_code_2(arguments, words):
     done = run(*arguments)
     assert done.returncode == 2
-    assert words in " ".join(done.stderr.split())
+    assert words in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr
 
 
