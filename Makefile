@@ -5,7 +5,9 @@ BIN := .venv/bin
 .PHONY: run test test-all check bench clean
 
 run: .venv/.installed
-	$(BIN)/agewise ages --out out
+	$(BIN)/agewise plan --out out
+	$(BIN)/agewise schemes
+	$(BIN)/agewise reproduce all --out out
 
 test: .venv/.installed-dev
 	$(BIN)/pytest -q -n 2
