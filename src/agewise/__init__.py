@@ -6,12 +6,13 @@ is itself privacy. Agewise weighs that against the accuracy that ageing costs.
 
 from agewise import scenarios
 from agewise.errors import AgewiseError, InvalidInput
+from agewise.loss.batch import chain_tables
 from agewise.loss.bound import Bound, loss_bound
 from agewise.loss.gap import CostTables, cost_tables, loss_gap
 from agewise.loss.simulation import Estimate, simulate_gap
 from agewise.mixing import delta, delta_table, joint_delta
 from agewise.noise import SlotTable, slot_table
-from agewise.plan import Assignment, Plan, plan
+from agewise.plan import Assignment, Plan, plan, replan
 from agewise.privacy.ageing import aged_approximate, aged_epsilon, classical_epsilon
 from agewise.privacy.calibration import Noise, aged_loss, noise_scale, sensitivity
 from agewise.privacy.composition import Release, Total, composed_epsilon
@@ -19,7 +20,13 @@ from agewise.privacy.mechanisms import Noised, laplace, seeded_laplace
 from agewise.problem import Client, Problem
 from agewise.process import JointLaw, MarkovChain, PeriodicChain, Process, birth_death
 from agewise.scenario import dump_scenario, load_scenario
-from agewise.scheduling import Schedule
+from agewise.scheduling import (
+    Certificate,
+    Schedule,
+    check_schedule,
+    solve_schedule,
+    solve_stream,
+)
 from agewise.schemes import SchemeRow, compare_schemes
 
 __version__ = "0.1.0"
@@ -28,6 +35,7 @@ __all__ = [
     "AgewiseError",
     "Assignment",
     "Bound",
+    "Certificate",
     "Client",
     "CostTables",
     "Estimate",
@@ -49,6 +57,8 @@ __all__ = [
     "aged_epsilon",
     "aged_loss",
     "birth_death",
+    "chain_tables",
+    "check_schedule",
     "classical_epsilon",
     "compare_schemes",
     "composed_epsilon",
@@ -63,9 +73,12 @@ __all__ = [
     "loss_gap",
     "noise_scale",
     "plan",
+    "replan",
     "scenarios",
     "seeded_laplace",
     "sensitivity",
     "simulate_gap",
     "slot_table",
+    "solve_schedule",
+    "solve_stream",
 ]

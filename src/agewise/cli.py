@@ -81,7 +81,10 @@ def plan(
     calibration: CalibrationOption = None,
     objective: Annotated[Objective | None, typer.Option(help="What to minimise.")] = None,
     capacity: CapacityOption = None,
-    method: Annotated[SearchMethod, typer.Option(help="How to search.")] = "exhaustive",
+    method: Annotated[SearchMethod, typer.Option(help="How to search.")] = "certified",
+    keep_best: Annotated[
+        bool, typer.Option("--keep-best", help="On Ctrl-C, show the best schedule so far.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="For random and simulated searches.")] = None,
     as_json: JsonOption = False,
     out: OutOption = None,
@@ -93,7 +96,9 @@ def plan(
     )  # fmt: skip
     folder = _folder(out)
     with progress_bar("searching") as advance:
-        made = make_plan(problem, method=method, rng=_generator(seed), progress=advance)
+        made = make_plan(
+            problem, method=method, rng=_generator(seed), keep_best=keep_best, progress=advance
+        )
     if as_json:
         print_json(made.to_dict())
     else:

@@ -120,6 +120,14 @@ def delta_table(
     for ages up to A, memory O(m · A) beyond one block.
     """
     one_of("method", method, ("exact", "own_law", "any_prior"))
+    chains, prior = checked_batch(transitions, laws)
+    if method == "own_law" and prior is None:
+        raise InvalidInput("laws", None, "one law a chain, with method own_law")
+    return _table(chains, _checked_ages(ages).ravel(), method, prior)
+
+
+def checked_batch(transitions: ArrayLike, laws: ArrayLike | None) -> tuple[Array, Array | None]:
+    """Check chains `[m, S, S]` and laws `[m, S]`, naming the first bad one."""
     chains = finite_array("transitions", transitions, "row-stochastic matrices, shape [m, S, S]")
     if chains.ndim != 3 or chains.shape[1] != chains.shape[2] or chains.shape[1] < 2:
         raise InvalidInput("transitions", f"of shape {chains.shape}", "shape [m, S, S], S >= 2")
@@ -127,8 +135,6 @@ def delta_table(
     suspicious = (chains.min(axis=(1, 2)) < 0) | (np.abs(sums - 1).max(axis=(1, 2)) > 1e-9)
     for index in np.flatnonzero(suspicious)[:1]:
         as_transition(chains[index], f"transitions[{index}]")
-    if method == "own_law" and laws is None:
-        raise InvalidInput("laws", None, "one law a chain, with method own_law")
     prior = None
     if laws is not None:
         prior = finite_array("laws", laws, "one law a chain")
@@ -137,7 +143,7 @@ def delta_table(
         bad = (prior < 0).any(axis=1) | (np.abs(prior.sum(axis=1) - 1) > 1e-9)
         for index in np.flatnonzero(bad)[:1]:
             as_law(f"laws[{index}]", prior[index], chains.shape[1])
-    return _table(chains / sums, _checked_ages(ages).ravel(), method, prior)
+    return chains / sums, prior
 
 
 def joint_delta(joint: JointLaw, *, any_prior: bool = False) -> float:
@@ -184,13 +190,13 @@ def _table(chains: Array, ages: NDArray[np.int64], method: str, laws: Array | No
                 jump = target - reached
                 step = block if jump == 1 else np.linalg.matrix_power(block, jump)
                 kernel, reached = kernel @ step, target
-            values[:, column] = _delta_of_kernels(block, kernel, target, prior)
+            values[:, column] = kernel_deltas(block, kernel, target, prior)
         result[start : start + BLOCK] = values[:, place]
     return result
 
 
-def _delta_of_kernels(chains: Array, kernel: Array, age: int, prior: Array | None) -> Array:
-    """Δ `[m]` of the `age`-step kernels of some chains; `prior` None: any prior."""
+def kernel_deltas(chains: Array, kernel: Array, age: int, prior: Array | None) -> Array:
+    """Return Δ `[m]` of the `age`-step kernels of chains `[m, S, S]`; `prior` None: any prior."""
     if age == 0:
         return np.ones(chains.shape[0])
     batch_last = np.ascontiguousarray(np.moveaxis(kernel, 0, -1))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.errors import InvalidInput, one_of, whole
+from agewise.errors import AgewiseError, InvalidInput, one_of, whole
 from agewise.loss.bound import Evaluation, Progress, loss_bound, schedule_bounds
 from agewise.loss.gap import CostTables, cost_tables
 from agewise.loss.simulation import checked_generator, client_errors
@@ -19,9 +20,16 @@ from agewise.privacy.calibration import aged_loss
 from agewise.problem import Problem
 from agewise.process.joint import Array
 from agewise.scenario import problem_from_dict, problem_to_dict
-from agewise.scheduling import Schedule, exhaustive, random_schedule, table_objective
+from agewise.scheduling import (
+    Schedule,
+    check_schedule,
+    exhaustive,
+    random_schedule,
+    solve_schedule,
+    table_objective,
+)
 
-SearchMethod = Literal["exhaustive", "random"]
+SearchMethod = Literal["certified", "exhaustive", "random"]
 SEARCH_METHODS: tuple[str, ...] = get_args(SearchMethod)
 
 VERSION = 1
@@ -154,16 +162,20 @@ class Plan:
 
 def plan(
     problem: Problem,
-    method: SearchMethod = "exhaustive",
+    method: SearchMethod = "certified",
     *,
     rng: np.random.Generator | None = None,
     trials: int = 20_000,
+    keep_best: bool = False,
     progress: Progress | None = None,
 ) -> Plan:
     """Decide when each client collects, and how much noise it adds.
 
-    `method`: `exhaustive` tries every schedule (the paper's search), `random` draws one.
-    `rng` is for `random` and for the objective `simulated`, which draws `trials` of them.
+    `method`: `certified` searches in near-linear time and proves how good its schedule is,
+    `exhaustive` tries every schedule (the paper's search), `random` draws one. Certified search
+    minimises the closed form, whatever the objective: Theorem 1 and simulation do not separate
+    by client. With `keep_best`, Ctrl-C ends it with the best schedule so far. `rng` is for
+    `random` and for exhaustive search by the objective `simulated`, which draws `trials`.
 
     Guarantees
         Every client's aged ε is at most the problem's, under the assumptions of its `mixing`.
@@ -179,6 +191,11 @@ def plan(
     tables = cost_tables(problem)
     clients, slots = tables.u.shape
     exact = table_objective(tables.u, tables.b)
+    if method == "certified":
+        found = solve_schedule(
+            tables.u, tables.b, problem.capacity, keep_best=keep_best, progress=progress
+        )
+        return assemble(problem, tables, found, method, _certified_notes(problem, tables, found))
     if method == "random":
         columns = random_schedule(clients, slots, checked_generator(rng), problem.capacity)
         found = Schedule(columns, float(exact(columns[None])[0]), None, 1)
@@ -235,6 +252,72 @@ def assemble(
         bound_evaluation=None if bound is None else bound.evaluation,
         notes=notes,
     )
+
+
+def replan(
+    made: Plan,
+    now: int,
+    collected: Mapping[str, int] | None = None,
+    lost: Iterable[str] = (),
+    *,
+    progress: Progress | None = None,
+) -> Plan:
+    """Plan the rest of a plan under way, from slot `now` on.
+
+    `collected` maps the clients that have collected to the slot they did it in; they stay there.
+    The others may collect from `now` on. `lost` clients drop out and the weights of the rest are
+    scaled up. The search starts from what the old plan knew.
+
+    >>> from agewise import scenarios
+    >>> first = plan(scenarios.london())
+    >>> replan(first, now=4, collected={"client 2": 1}).collect_at
+    [10, 1, 4]
+    """
+    problem, gone = made.problem, set(lost)
+    held = dict(collected or {})
+    names = {c.name for c in problem.clients}
+    for name in (*held, *gone):
+        if name not in names:
+            raise InvalidInput("client", repr(name), "one of " + ", ".join(sorted(names)))
+    last = problem.aggregate_at
+    first = whole("now", now, 1, last, "Later than that nothing can be planned.")
+    slots = {n: whole(f"slot of client {n!r}", t, 1, last) for n, t in held.items()}
+    kept = [c for c in problem.clients if c.name not in gone]
+    if gone and kept and kept[0].weight is not None:
+        total = sum(float(c.weight or 0) for c in kept)
+        kept = [replace(c, weight=float(c.weight or 0) / total) for c in kept]
+    rest = problem.replace(clients=kept)
+    tables = cost_tables(rest)
+    u = tables.u.copy()
+    for row, client in enumerate(rest.clients):
+        barred = (
+            np.arange(last) != slots[client.name] - 1
+            if client.name in slots
+            else (np.arange(last) < first - 1)
+        )
+        u[row, barred] = np.inf
+    old = cost_tables(problem)
+    columns = np.array(made.collect_at) - 1
+    guess = old.b[np.arange(len(columns)), columns].sum()
+    found = solve_schedule(u, tables.b, problem.capacity, start=[guess], progress=progress)
+    notes = _certified_notes(rest, replace(tables, u=u), found)
+    return assemble(rest, tables, found, "certified", (f"Planned anew from slot {first}.", *notes))
+
+
+def _certified_notes(problem: Problem, tables: CostTables, found: Schedule) -> tuple[str, ...]:
+    """What the independent check of the schedule says; a failed one is an error of ours."""
+    checked = check_schedule(found, tables.u, tables.b, problem.capacity)
+    if not checked.holds:
+        raise AgewiseError(f"the search made a schedule that its check refuses: {checked.reason}")
+    notes = [f"Certificate: {checked.reason}."]
+    if not found.complete:
+        notes.append("The search was interrupted; this is the best schedule until then.")
+    if problem.objective != "exact":
+        notes.append(
+            f"Certified search minimised the closed form, not the {problem.objective} objective: "
+            "that one does not separate by client."
+        )
+    return tuple(notes)
 
 
 def _aged(problem: Problem, samples: int, tables: CostTables, index: int, column: int) -> float:

@@ -1,0 +1,81 @@
+"""Cost tables of very many clients at once, from arrays of homogeneous chains."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from agewise.errors import InvalidInput, finite_array, one_of, positive, whole
+from agewise.learning import ESTIMATORS, Estimator
+from agewise.mixing import checked_batch, kernel_deltas
+from agewise.privacy.calibration import formula_scales, sensitivities
+from agewise.process import stationary_laws
+from agewise.process.joint import Array
+
+BLOCK = 4096
+
+
+def chain_tables(
+    transitions: ArrayLike,
+    states: ArrayLike,
+    samples: ArrayLike,
+    aggregate_at: int,
+    epsilon: float,
+    *,
+    laws: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    mixing: str = "exact",
+    estimator: Estimator = "propagated",
+) -> tuple[Array, Array]:
+    """Return u and b `[m, A]` for `m` clients with chains `[m, S, S]` over common states `[S]`.
+
+    The same numbers as `cost_tables` of a `Problem` with those clients (calibration formula,
+    mixing exact, own_law or any_prior), without an object a client. `laws` `[m, S]` hold at
+    collection (default: stationary), `weights` default to shares of `samples`. Time O(m·A·S³),
+    memory 16 bytes a cell of the tables.
+    """
+    one_of("mixing", mixing, ("exact", "own_law", "any_prior"))
+    one_of("estimator", estimator, ESTIMATORS)
+    chains, given = checked_batch(transitions, laws)
+    clients, size = chains.shape[:2]
+    values = finite_array("states", states, f"{size} numbers")
+    if values.shape != (size,):
+        raise InvalidInput("states", f"of shape {values.shape}", f"shape ({size},)")
+    counts = finite_array("samples", samples, "one number a client")
+    if counts.shape != (clients,) or (counts < 1).any():
+        raise InvalidInput("samples", f"of shape {counts.shape}", f"{clients} numbers, 1 or more")
+    last, target = whole("aggregate_at", aggregate_at, 1), positive("epsilon", epsilon)
+    share = counts / counts.sum() if weights is None else finite_array("weights", weights, "shares")
+    if mixing == "own_law" and given is None:
+        raise InvalidInput("laws", None, "one law a chain, with mixing own_law")
+    u, b = np.empty((clients, last)), np.empty((clients, last))
+
+    def work(start: int) -> None:
+        block = slice(start, start + BLOCK)
+        chain = chains[block]
+        stationary = stationary_laws(chain) if mixing == "exact" or given is None else None
+        law = stationary if given is None else given[block]
+        prior = {"exact": stationary, "own_law": law, "any_prior": None}[mixing]
+        kernel = np.broadcast_to(np.eye(size), chain.shape)
+        start_law = np.ascontiguousarray(law.T)  # type: ignore[union-attr]
+        for age in range(last):
+            if age:
+                kernel = kernel @ chain
+            delta = kernel_deltas(chain, kernel, age, prior)
+            moved = kernel @ values  # E[value at aggregation | collected], [m, S]
+            square = kernel @ values**2
+            release = moved if estimator == "propagated" else np.broadcast_to(values, moved.shape)
+            scale = formula_scales(sensitivities(release, counts[block]), np.asarray(target), delta)
+            f, first, second = (np.ascontiguousarray(x.T) for x in (release, moved, square))
+            mean = (start_law * (f - first)).sum(axis=0)
+            # E[(f − z)²] = Σ μ (f² − 2f·E[z] + E[z²]), centred first to keep its digits
+            spread = (start_law * ((f - first - mean) ** 2 + second - first**2)).sum(axis=0)
+            column = last - 1 - age
+            u[block, column] = share[block] ** 2 * (2 * scale**2 + spread / counts[block])
+            b[block, column] = share[block] * mean
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        list(pool.map(work, range(0, clients, BLOCK)))
+    return u, b

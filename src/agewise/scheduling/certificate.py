@@ -1,0 +1,172 @@
+"""Check a schedule and a claimed bound from the tables alone. Shares no code with the searches."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from agewise.errors import InvalidInput
+from agewise.scheduling.schedule import Leaf, Schedule, Split
+
+ENUMERABLE = 300_000
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was recomputed. `holds` is the verdict, `reason` says why not, or how it was checked."""
+
+    objective: float
+    lower_bound: float
+    relative_gap: float
+    parts: int
+    holds: bool
+    reason: str
+
+
+def check_schedule(
+    found: Schedule, u: ArrayLike, b: ArrayLike, capacity: int | None = None
+) -> Certificate:
+    """Recompute the objective and the bound of a schedule, and compare them with what it claims.
+
+    The objective is summed afresh. The bound follows from the proof: for each part of the search
+    space, Σ_i min_t [u + 2λ·b + π_t] − ‖λ‖² − c·Σπ over the columns that the part allows; the
+    least of these holds for all schedules. Where there is no proof, all schedules are tried, or
+    the claim is not confirmed.
+    """
+    costs = np.asarray(u, dtype=float)
+    biases = np.asarray(b, dtype=float)
+    biases = biases[..., None] if biases.ndim == 2 else biases
+    clients, slots = costs.shape
+    shares = found.allocation
+    columns = np.asarray(found.columns)
+    if shares is None and (
+        columns.shape != (clients,) or columns.min() < 0 or columns.max() >= slots
+    ):
+        raise InvalidInput(
+            "columns", f"of shape {columns.shape}", f"{clients} columns below {slots}"
+        )
+    objective = _objective(costs, biases, columns, shares)
+    problems = []
+    if capacity is not None and np.unique(columns, return_counts=True)[1].max() > capacity:
+        problems.append("more clients in a slot than the capacity allows")
+    if not math.isfinite(objective):
+        problems.append("a client is in a slot that is forbidden to it")
+    scale = ROUNDING * max(abs(objective), abs(found.objective), 1e-300)
+    if not abs(objective - found.objective) <= scale:
+        problems.append(f"the objective is {objective!r}, not {found.objective!r}")
+    count = np.ones(clients) if shares is None else shares.sum(axis=1).astype(float)
+    if found.proof is not None:
+        bound, parts = _bound(found.proof, costs, biases, count, capacity)
+        how = f"bound recomputed from {parts} set{'s' * (parts > 1)} of multipliers"
+    elif slots**clients <= ENUMERABLE and shares is None:
+        bound, parts = _best_of_all(costs, biases, capacity), slots**clients
+        how = f"all {parts} schedules tried"
+    else:
+        bound, parts, how = -math.inf, 0, ""
+        problems.append("there is no proof to check")
+    if found.lower_bound is None or bound < found.lower_bound - scale:
+        problems.append(f"the bound is {bound!r}, not {found.lower_bound!r}")
+    gap = max(0.0, objective - bound) / abs(objective) if objective else 0.0
+    return Certificate(
+        objective, bound, gap, parts, not problems, "; ".join(problems) if problems else how
+    )
+
+
+def _objective(
+    u: NDArray[np.float64],
+    b: NDArray[np.float64],
+    columns: NDArray[np.intp],
+    shares: NDArray[np.int64] | None,
+) -> float:
+    if shares is None:
+        every = range(u.shape[0])
+        cost = math.fsum(u[i, columns[i]] for i in every)
+        sums = [math.fsum(b[i, columns[i], k] for i in every) for k in range(b.shape[2])]
+    else:
+        used = np.argwhere(shares > 0)
+        cost = math.fsum(shares[i, t] * u[i, t] for i, t in used)
+        sums = [math.fsum(shares[i, t] * b[i, t, k] for i, t in used) for k in range(b.shape[2])]
+    return cost + math.fsum(s * s for s in sums)
+
+
+def _bound(
+    proof: Leaf | Split,
+    u: NDArray[np.float64],
+    b: NDArray[np.float64],
+    count: NDArray[np.float64],
+    capacity: int | None,
+) -> tuple[float, int]:
+    """The least bound over all leaves, and how many there are. Walks the cuts with a stack."""
+    lowest, leaves = math.inf, 0
+    whole = np.tile(np.array([[-math.inf], [math.inf]]), (1, u.shape[0]))
+    stack: list[tuple[Leaf | Split, NDArray[np.float64]]] = [(proof, whole)]
+    while stack:
+        part, box = stack.pop()
+        if isinstance(part, Split):
+            below, above = box.copy(), box.copy()
+            below[1, part.client] = min(box[1, part.client], part.threshold)
+            above[0, part.client] = max(box[0, part.client], np.nextafter(part.threshold, math.inf))
+            stack += [(part.below, below), (part.above, above)]
+            continue
+        leaves += 1
+        inside = (b[:, :, 0] >= box[0][:, None]) & (b[:, :, 0] <= box[1][:, None])
+        allowed = np.where(inside, u, math.inf)
+        if not np.isfinite(allowed).any(axis=1).all():
+            continue  # no schedule here, so none to bound
+        if not part.multipliers:
+            if not _infeasible(np.isfinite(allowed), capacity):
+                lowest = -math.inf
+            continue
+        reduced = allowed
+        for k, multiplier in enumerate(part.multipliers):
+            reduced = reduced + 2.0 * multiplier * b[:, :, k]
+        total = -math.fsum(x * x for x in part.multipliers)
+        if part.prices is not None:
+            if min(part.prices) < 0 or capacity is None:
+                lowest = -math.inf  # a negative price would prove nothing
+                continue
+            reduced = reduced + np.array(part.prices)
+            total -= capacity * math.fsum(part.prices)
+        total += math.fsum((reduced.min(axis=1) * count).tolist())
+        lowest = min(lowest, total)
+    return lowest, leaves
+
+
+def _infeasible(allowed: NDArray[np.bool_], capacity: int | None) -> bool:
+    """Whether no schedule exists within the capacity, by augmenting paths (Kuhn)."""
+    if capacity is None:
+        return False
+    places: list[list[int]] = [[] for _ in range(allowed.shape[1])]
+
+    def seat(client: int, tried: set[int]) -> bool:
+        for slot in np.flatnonzero(allowed[client]).tolist():
+            if slot in tried:
+                continue
+            tried.add(slot)
+            if len(places[slot]) < capacity:
+                places[slot].append(client)
+                return True
+            for other in list(places[slot]):
+                if seat(other, tried):
+                    places[slot].remove(other)
+                    places[slot].append(client)
+                    return True
+        return False
+
+    return not all(seat(client, set()) for client in range(allowed.shape[0]))
+
+
+def _best_of_all(u: NDArray[np.float64], b: NDArray[np.float64], capacity: int | None) -> float:
+    best = math.inf
+    every = range(u.shape[0])
+    for columns in itertools.product(range(u.shape[1]), repeat=u.shape[0]):
+        if capacity is not None and max(map(columns.count, columns)) > capacity:
+            continue
+        bias = b[list(every), list(columns)].sum(axis=0)
+        best = min(best, sum(u[i, columns[i]] for i in every) + float(bias @ bias))
+    return best

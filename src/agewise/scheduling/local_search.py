@@ -1,0 +1,62 @@
+"""Improve a schedule by moving one or two clients at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agewise.process.joint import Array
+
+CANDIDATES = 1500
+"""Moves of small reduced cost that are tried in pairs."""
+
+ROUNDS = 200
+
+
+def improve(
+    u: Array, b: Array, columns: NDArray[np.intp], multipliers: Array
+) -> tuple[NDArray[np.intp], float]:
+    """Return a schedule at least as good, and its objective; `b` is `[m, T, d]`.
+
+    The moves tried are those that cost least at the multipliers λ, where a schedule's objective
+    is L(λ) + Σ reduced costs + ‖Σb − λ‖²: alone, and in pairs.
+    """
+    rows = np.arange(len(u))
+    columns = np.array(columns, dtype=np.intp)
+    client, column = _cheap_moves(u, b, multipliers)
+    bias = b[rows, columns].sum(axis=0)
+    for _ in range(ROUNDS):
+        costs = u[client, column] - u[client, columns[client]]
+        steps = b[client, column] - b[client, columns[client]]
+        alone = costs + ((bias + steps) ** 2).sum(axis=1) - (bias**2).sum()
+        base = costs + 2 * steps @ bias
+        paired = base[:, None] + base[None, :]
+        for k in range(b.shape[2]):
+            paired += (steps[:, k, None] + steps[None, :, k]) ** 2
+        paired[client[:, None] == client[None, :]] = np.inf
+        one = int(np.argmin(alone))
+        two = np.unravel_index(int(np.argmin(paired)), paired.shape)
+        picked = [one] if alone[one] <= paired[two] else [int(two[0]), int(two[1])]
+        if not min(alone[one], paired[two]) < -1e-15 * (bias @ bias):
+            break
+        columns[client[picked]] = column[picked]
+        bias = bias + steps[picked].sum(axis=0)
+    return columns, _objective(u, b, columns)
+
+
+def _cheap_moves(u: Array, b: Array, multipliers: Array) -> tuple[NDArray[np.intp], ...]:
+    """The cells of smallest reduced cost, as (client, column); of many clients, only some."""
+    few = 200_000 // u.shape[1] + 1
+    some = np.arange(len(u)) if len(u) <= few else np.linspace(0, len(u) - 1, few).astype(np.intp)
+    cost = u[some] + 2 * (b[some] @ multipliers)
+    reduced = cost - cost.min(axis=1, keepdims=True)
+    count = min(CANDIDATES, int(np.isfinite(reduced).sum()))
+    flat = np.argpartition(reduced.ravel(), count - 1)[:count]
+    client, column = np.unravel_index(flat, reduced.shape)
+    return some[client], column
+
+
+def _objective(u: Array, b: Array, columns: NDArray[np.intp]) -> float:
+    rows = np.arange(len(u))
+    bias = b[rows, columns].sum(axis=0)
+    return float(u[rows, columns].sum() + bias @ bias)

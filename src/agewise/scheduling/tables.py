@@ -1,0 +1,135 @@
+"""Cost tables as a scheduler reads them: checked, in blocks, from memory or from a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from agewise.errors import InvalidInput
+from agewise.process.joint import Array
+
+BLOCK_CELLS = 2**17
+"""Cells of a block in memory: its temporaries stay in the cache, and two threads share the work."""
+
+Stream = Callable[[], Iterable[tuple[ArrayLike, ArrayLike]]]
+Result = TypeVar("Result")
+
+
+class Tables:
+    """Blocks of rows of u `[m, T]` and b `[m, T, d]` (always with d), and counts `[m]`.
+
+    A block is (first row, u, b). Every pass checks what it reads.
+    """
+
+    def __init__(
+        self, u: ArrayLike | None, b: ArrayLike | None, stream: Stream | None = None
+    ) -> None:
+        self._stream = stream
+        self.scalar = True
+        if stream is None:
+            self.u, self.b = _checked_shapes(u, b)
+            self.scalar = np.asarray(b).ndim == 2
+            self.slots, self.dimensions = self.b.shape[1:]
+            self.clients = self.u.shape[0]
+        else:
+            self.clients = 0
+            for block_u, block_b in stream():
+                first_u, first_b = _checked_shapes(block_u, block_b)
+                if self.clients == 0:
+                    self.slots, self.dimensions = first_b.shape[1:]
+                    self.scalar = np.ndim(block_b) == 2
+                self.clients += first_u.shape[0]
+            if self.clients == 0:
+                raise InvalidInput("blocks", "none", "one or more blocks of tables")
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all rows are at hand at once."""
+        return self._stream is None
+
+    def blocks(self) -> Iterator[tuple[int, Array, Array]]:
+        """Yield every block once, in order."""
+        if self._stream is None:
+            rows = max(1, BLOCK_CELLS // (self.slots * self.dimensions))
+            for start in range(0, self.clients, rows):
+                yield start, self.u[start : start + rows], self.b[start : start + rows]
+            return
+        start = 0
+        for block_u, block_b in self._stream():
+            u, b = _checked_shapes(block_u, block_b)
+            if b.shape[1:] != (self.slots, self.dimensions):
+                raise InvalidInput(
+                    "block", f"of shape {b.shape}", f"{self.slots} slots, {self.dimensions} biases"
+                )
+            yield start, u, b
+            start += u.shape[0]
+        if start != self.clients:
+            raise InvalidInput(
+                "blocks", f"{start} rows", f"{self.clients} rows, as in the first pass",
+                "A stream must give the same blocks each time.",
+            )  # fmt: skip
+
+    def map(self, work: Callable[[int, Array, Array], Result]) -> list[Result]:
+        """Apply `work` to every block, two at a time where they are in memory."""
+        if self._stream is not None:
+            return [work(*block) for block in self.blocks()]
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            return list(pool.map(lambda block: work(*block), self.blocks()))
+
+
+def check_block(start: int, u: Array, b: Array) -> None:
+    """Refuse NaN, minus infinity, an infinite bias, and a client with no allowed slot."""
+    lowest = u.min(axis=1)
+    if np.isnan(lowest).any() or np.isneginf(lowest).any():
+        row, column = np.argwhere(np.isnan(u) | np.isneginf(u))[0]
+        raise InvalidInput(
+            f"u[{start + row}, {column}]", float(u[row, column]),
+            "a finite cost, or infinity to forbid the slot",
+        )  # fmt: skip
+    if np.isposinf(lowest).any():
+        row = int(np.argmax(np.isposinf(lowest)))
+        raise InvalidInput(
+            f"u[{start + row}]", "infinite in every slot",
+            f"at least one allowed slot for client {start + row}",
+        )  # fmt: skip
+    if not np.isfinite(b).all():
+        row, column, k = np.argwhere(~np.isfinite(b))[0]
+        raise InvalidInput(f"b[{start + row}, {column}]", float(b[row, column, k]), "finite biases")
+
+
+def _checked_shapes(u: ArrayLike | None, b: ArrayLike | None) -> tuple[Array, Array]:
+    costs, biases = (np.asarray(x, dtype=np.float64) for x in (u, b))
+    if costs.ndim != 2 or 0 in costs.shape:
+        raise InvalidInput("u", f"of shape {costs.shape}", "shape [clients, slots], not empty")
+    if biases.ndim == 2:
+        biases = biases[:, :, None]
+    if biases.ndim != 3 or biases.shape[:2] != costs.shape or biases.shape[2] == 0:
+        raise InvalidInput(
+            "b", f"of shape {np.asarray(b).shape}",
+            f"shape {costs.shape} or {(*costs.shape, 'd')} to go with u",
+        )  # fmt: skip
+    return costs, biases
+
+
+def checked_counts(counts: ArrayLike | None, clients: int) -> NDArray[np.int64] | None:
+    """Check how many clients each row stands for."""
+    if counts is None:
+        return None
+    values = np.asarray(counts)
+    if values.shape != (clients,):
+        raise InvalidInput("counts", f"of shape {values.shape}", f"shape ({clients},)")
+    whole = values.dtype.kind in "iu" or (
+        values.dtype.kind == "f" and bool((values == np.rint(values)).all())
+    )
+    if not whole or (values < 1).any():
+        bad = (
+            values[~(values >= 1) | (values != np.rint(values))]
+            if values.dtype.kind in "fiu"
+            else (values)
+        )
+        raise InvalidInput("counts", bad[:1].tolist()[0], "whole numbers, 1 or more")
+    return values.astype(np.int64)

@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+import agewise as aw
+
+LONDON = aw.scenarios.london()
+
+
+def test_the_rest_is_planned_as_well_as_it_can_be():
+    first = aw.plan(LONDON.replace(mixing="exact"))
+    again = aw.replan(first, now=5, collected={"client 2": 1})
+    assert again.collect_at[1] == 1
+    assert min(again.collect_at[0], again.collect_at[2]) >= 5
+    best = min(
+        aw.loss_gap(first.problem, [10 - a, 9, 10 - c])
+        for a in range(5, 11) for c in range(5, 11)
+    )  # fmt: skip
+    assert again.gap == pytest.approx(best, rel=1e-9)
+    assert again.notes[0] == "Planned anew from slot 5."
+
+
+def test_capacity_counts_who_has_collected():
+    first = aw.plan(LONDON.replace(capacity=1, epsilon=0.03))
+    again = aw.replan(first, now=3, collected={"client 1": 3})
+    assert again.collect_at[0] == 3
+    assert len(set(again.collect_at)) == 3
+
+
+def test_lost_clients_drop_out():
+    first = aw.plan(LONDON)
+    again = aw.replan(first, now=2, lost=["client 3"])
+    assert [a.client for a in again.assignments] == ["client 1", "client 2"]
+    np.testing.assert_allclose(again.problem.weights, [0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"now": 11}, "now is 11"), ({"now": 0}, "now is 0"),
+        ({"now": 2, "collected": {"nobody": 1}}, "'nobody'; allowed: one of client 1"),
+        ({"now": 2, "collected": {"client 1": 11}}, "slot of client 'client 1' is 11"),
+        ({"now": 2, "lost": ["client 1", "client 2", "client 3"]}, "one or more Client"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused(arguments, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        aw.replan(aw.plan(LONDON), **arguments)
