@@ -1,3 +1,4 @@
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -144,6 +145,59 @@ def test_batches_larger_than_a_block(rng, monkeypatch):
     np.testing.assert_allclose(aw.delta_table(batch, range(5)), whole, rtol=1e-14)
 
 
+def true_delta(chain, age, law):
+    """Δ with 80 digits, from the floats of the chain as they are."""
+    with mpmath.workdps(80):
+        size = len(law)
+        step = mpmath.matrix(chain.transition.tolist())
+        kernel = step**age
+        rows = []
+        for y in range(size):
+            column = [law[x] * kernel[x, y] for x in range(size)]
+            total = mpmath.fsum(column)
+            if total > 0:
+                rows.append([c / total for c in column])
+        return max(
+            mpmath.fsum(abs(a - b) for a, b in zip(one, other, strict=True)) / 2
+            for one in rows for other in rows
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_delta_is_never_below_the_truth(seed):
+    """One-sided, with no tolerance: this is what the slack for rounding is for."""
+    rng = np.random.default_rng(seed)
+    size, age = int(rng.integers(2, 5)), int(rng.integers(1, 60))
+    chain, law = random_chain(rng, size), random_law(rng, size)
+    assert aw.delta(chain, age, "own_law", law) >= true_delta(chain, age, law.tolist())
+    with mpmath.workdps(80):
+        step = mpmath.matrix(chain.transition.tolist())
+        exact = (step**3000)[0, :] if chain.is_ergodic and chain.second_modulus < 0.9 else None
+    if exact is not None:
+        assert aw.delta(chain, age) >= true_delta(chain, age, list(exact))
+
+
+def test_a_law_too_small_for_floats_earns_no_credit():
+    step = [[0.5, 0.5, 1e-200, 0], [0.5, 0.5, 1e-200, 0], [0.5, 0.5, 0, 1e-200], [0.5, 0.5, 0, 0]]
+    chain = aw.MarkovChain(step, range(4))
+    assert aw.delta(chain, 1) == 1
+    assert aw.delta(chain, 1, "own_law", [0.5, 0.5, 1e-150, 0]) == 1
+    assert aw.delta(aw.PeriodicChain([step], range(4)), 1, aggregate_at=5) == 1
+    total = aw.composed_epsilon([aw.Release(t, 1.0) for t in (1, 2, 3)], chain, 4)
+    assert total.aged == pytest.approx(3.0)
+
+
+def test_spectral_is_not_below_exact_for_a_chain_that_is_only_nearly_reversible():
+    tilt = np.array([[0, 1, -1], [-1, 0, 1], [1, -1, 0]]) * 0.99e-9
+    chain = aw.MarkovChain(np.full((3, 3), 1 / 3) + tilt, [0, 1, 2])
+    assert aw.delta(chain, 1, "spectral") >= aw.delta(chain, 1) > 1e-9
+
+
+def test_any_prior_needs_no_law_of_a_day_profile():
+    still = aw.PeriodicChain([np.eye(2), np.eye(2)], [0, 1])
+    assert aw.delta(still, 1, "any_prior", aggregate_at=3) == 1
+
+
 def test_independent_draws_leave_nothing_after_one_slot():
     chain = aw.MarkovChain([[0.3, 0.7], [0.3, 0.7]], [0, 1])
     for method in ("exact", "any_prior"):
@@ -186,6 +240,8 @@ FLIP = aw.MarkovChain([[0, 1], [1, 0]], [1, 2])
         (lambda: aw.delta(RING, 1.5), "age is 1.5.*whole number"),
         (lambda: aw.delta(RING, float("nan")), "age is nan"),
         (lambda: aw.delta(RING, []), "age is empty"),
+        (lambda: aw.delta(RING, 10**18), "age is 1000000000000000000"),
+        (lambda: aw.delta(RING, np.uint64(2**64 - 2**50)), "age is"),
         (lambda: aw.delta(RING, 2, "spectral"), "not reversible.*Use method"),
         (lambda: aw.delta(FLIP, 2, "spectral"), "of period 2"),
         (lambda: aw.delta(aw.MarkovChain(np.eye(2), [1, 2]), 2, "spectral"), "reducible"),

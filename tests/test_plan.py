@@ -93,16 +93,48 @@ def changed(**changes):
         ("{", "not JSON"),
         ("[]", "plan version is None"),
         (changed(version=2), "plan version is 2; allowed: 1"),
-        (changed(assignments__0__fingerprint="beef"), "made for another process"),
+        (changed(assignments__0__fingerprint="beef"), "fingerprint of client 'client 1' is beef"),
         (changed(assignments=[]), "other clients"),
         (changed(scenario__epsilon=-1.0), "epsilon is -1"),
         (changed(assignments=[{"client": "x"}]), "incomplete"),
         (json.dumps({"version": 1}), "incomplete"),
+        (changed(assignments__0__noise_scale=0.0), "noise_scale of client 'client 1' is 0.0"),
+        (changed(assignments__0__noise_scale="none"), "noise_scale of client 'client 1' is none"),
+        (changed(assignments__0__noise_scale=float("nan")), "not JSON"),
+        (changed(assignments__2__aged_epsilon=1e-9), "aged_epsilon of client 'client 3'"),
+        (changed(assignments__1__delta=0.0), "delta of client 'client 2' is 0.0"),
+        (changed(assignments__1__age=99), "age of client 'client 2' is 99"),
+        (changed(assignments__1__collect_at=-5), "collect_at is -5"),
+        (changed(scenario__epsilon=1e-6), "classical_epsilon of client"),
+        (changed(scenario__mixing="any_prior"), "of client"),
+        (changed(scenario__capacity=1), "2 clients in one slot"),
+        (changed(gap=0.0), "gap is 0.0"),
+        (changed(bound=0.0), "bound is 0.0"),
+        (changed(objective=0.0), "objective is 0.0"),
+        (changed(lower_bound=1e9), "lower_bound is 1000000000.0"),
+        (changed(epsilon=1e-9), "epsilon is 1e-09"),
+        (changed(noise_scales=[0.0, 0.0, 0.0]), "noise_scales is 0.0"),
+        (changed(surprise=1), "surprise is 1"),
     ],
 )
 def test_bad_plans_are_refused(text, words):
     with pytest.raises(aw.InvalidInput, match=words):
         aw.Plan.from_json(text)
+
+
+def test_a_plan_says_what_its_defender_should_know():
+    notes = " ".join(aw.plan(LONDON.replace(mixing="exact")).notes)
+    assert "clients client 1, client 2, client 3 start from another stated law" in notes
+    assert "another stated law" not in " ".join(aw.plan(LONDON.replace(mixing="own_law")).notes)
+    chain = aw.MarkovChain([[0.3, 0.7], [0.3, 0.7]], [0, 1])
+    bare = aw.plan(aw.Problem([aw.Client("a", chain)], 3, 0.1, estimator="plain"))
+    if bare.assignments[0].age:
+        assert "told outright" in " ".join(bare.notes)
+
+
+def test_numbers_of_numpy_are_as_good_as_any():
+    problem = LONDON.replace(epsilon=np.float32(0.25), aggregate_at=np.int64(6))
+    assert aw.Plan.from_json(aw.plan(problem).to_json()).problem.aggregate_at == 6
 
 
 def test_too_large_a_search_names_the_alternative():

@@ -39,6 +39,13 @@ def test_problems_are_values():
         aw.scenarios.london().epsilon = 3
 
 
+def test_shared_tables_cannot_be_changed():
+    table = aw.cost_tables(aw.scenarios.london()).slots[0]
+    for array in (table.scale, table.classical_epsilon, table.delta, table.release):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
 def test_law_defaults_to_the_processes_own():
     np.testing.assert_array_equal(client().law_at(3), CHAIN.stationary)
     assert client(law=[0.5, 0.5, 0]).law == (0.5, 0.5, 0.0)
@@ -59,6 +66,8 @@ def test_law_defaults_to_the_processes_own():
         (lambda: aw.Problem(3, 5, 0.1), "one or more Client"),
         (lambda: problem(["x"]), "one or more Client"),
         (lambda: problem(aggregate_at=0), "aggregate_at is 0"),
+        (lambda: problem(aggregate_at=10**12), "aggregate_at is 1000000000000"),
+        (lambda: client(samples=10**30), "samples of client 'a'"),
         (lambda: problem(epsilon=0), "epsilon is 0"),
         (lambda: problem(epsilon=float("inf")), "epsilon is inf"),
         (lambda: problem(mixing="x"), "mixing"),

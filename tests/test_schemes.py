@@ -74,6 +74,17 @@ def test_capacity_is_honoured():
         assert row.ages is None or len(set(row.ages)) == 3
 
 
+def test_no_scheme_reaches_more_than_its_target():
+    for choices in ({}, {"mixing": "exact", "calibration": "tight"}):
+        for row in aw.compare_schemes(aw.scenarios.london().replace(**choices), [0.1]):
+            assert row.achieved_epsilon <= 0.1
+
+
+def test_slow_and_fast_can_be_compared():
+    rows = aw.compare_schemes(aw.scenarios.slow_and_fast().replace(aggregate_at=6), [0.2])
+    assert len(rows) == 6
+
+
 def test_bad_input_is_refused():
     with pytest.raises(aw.InvalidInput, match="epsilons is empty"):
         aw.compare_schemes(aw.scenarios.london(), [])

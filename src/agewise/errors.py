@@ -60,13 +60,11 @@ def positive(field: str, value: float, remedy: str = "") -> float:
 def whole(field: str, value: int, low: int, high: int | None = None, remedy: str = "") -> int:
     """Return `value` as an int, refusing anything but a whole number from `low` to `high`."""
     number = _number(value)
+    high = 2**53 if high is None else high
     fits = number is not None and math.isfinite(number) and number == int(number)
-    if number is None or not fits or number < low or (high is not None and number > high):
-        allowed = (
-            f"a whole number from {low} to {high}"
-            if high is not None
-            else (f"a whole number, {low} or more")
-        )
+    if number is None or not fits or not low <= number <= high:
+        upto = f"from {low} to {high}" if high < 2**53 else f"of {low} or more"
+        allowed = f"a whole number {upto}"
         raise InvalidInput(field, value, allowed, remedy)
     return int(number)
 
@@ -81,4 +79,7 @@ def one_of(field: str, value: str, choices: Sequence[str]) -> str:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
         return None
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

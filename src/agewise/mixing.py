@@ -26,7 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from agewise.errors import InvalidInput, finite_array, one_of, whole
 from agewise.process import JointLaw, MarkovChain, Process, stationary_laws
-from agewise.process.joint import Array, as_law, as_transition, backward_rows, rounding
+from agewise.process.chain import boolean_power, closed_class
+from agewise.process.joint import TINY, Array, as_law, as_transition, backward_rows, rounding
 
 Method = Literal["exact", "own_law", "any_prior", "spectral"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -43,8 +44,8 @@ ASSUMPTIONS: dict[str, str] = {
 BLOCK = 4096
 """Chains handled at once: large enough for long inner loops, small enough for the cache."""
 
-TINY = 1e-290
-"""Probabilities below this may have lost digits to underflow."""
+LARGEST_AGE = 1_000_000
+"""Ages beyond this are refused: rounding would have eaten the kernel long before."""
 
 
 @overload
@@ -152,6 +153,8 @@ def joint_delta(joint: JointLaw, *, any_prior: bool = False) -> float:
     With `any_prior`, for every law at collection: needs a joint law that gives every collected
     value some probability, since only then it tells how each of them moves on.
     """
+    if joint.underflowed:
+        return 1.0
     if any_prior:
         if not (joint.law > 0).all():
             unseen = joint.states[joint.law == 0].tolist()
@@ -169,9 +172,10 @@ def _checked_ages(age: ArrayLike) -> NDArray[np.int64]:
     ages = np.asarray(age)
     if ages.size == 0:
         raise InvalidInput("age", "empty", "whole numbers, 0 or more")
-    if ages.dtype.kind in "iu" and (ages >= 0).all():
+    if ages.dtype.kind in "iu" and ages.min() >= 0 and ages.max() <= LARGEST_AGE:
         return ages.astype(np.int64)
-    return np.array([whole("age", a, 0) for a in ages.ravel().tolist()]).reshape(ages.shape)
+    checked = [whole("age", a, 0, LARGEST_AGE) for a in ages.ravel().tolist()]
+    return np.array(checked).reshape(ages.shape)
 
 
 def _table(chains: Array, ages: NDArray[np.int64], method: str, laws: Array | None) -> Array:
@@ -203,9 +207,13 @@ def kernel_deltas(chains: Array, kernel: Array, age: int, prior: Array | None) -
     value = _any_prior(batch_last) if prior is None else _given_prior(batch_last, prior.T)
     value = _rounded_up(value, rounding(age, chains.shape[1]))
     value[(chains == chains[:, :1]).all(axis=(1, 2))] = 0  # each slot is a fresh draw
-    smallest = np.where(chains > 0, chains, 1).min(axis=(1, 2))
-    for index in np.flatnonzero(age * np.log(smallest) < np.log(TINY)):
-        if _underflows(MarkovChain(chains[index], np.arange(chains.shape[1])), 0, age):
+    smallest = np.log(np.where(chains > 0, chains, 1).min(axis=(1, 2))) * age
+    doubtful = smallest < np.log(TINY)
+    if prior is not None:
+        rarest = np.where(prior > 0, prior, 1).min(axis=1)
+        doubtful = (smallest + np.log(rarest) < np.log(TINY)) | (prior < TINY).any(axis=1)
+    for index in np.flatnonzero(doubtful & (value < 1)):
+        if _underflows(chains[index], kernel[index], age, None if prior is None else prior[index]):
             value[index] = 1
     return value
 
@@ -239,21 +247,32 @@ def slot_delta(
         return float(delta(process, age, method, law))
     if age == 0:
         return 1.0
-    if process.markov and _underflows(process, collect_at, aggregate_at):
-        return 1.0
+    if method == "any_prior" and process.markov:
+        kernel = process.kernel(collect_at, aggregate_at)
+        if (kernel[process.reachable(collect_at, aggregate_at)] < TINY).any():
+            return 1.0
+        slack = rounding(age, process.states.size)
+        return _rounded_up(_any_prior(kernel[..., None]), slack).item()
     joint = process.joint(collect_at, aggregate_at, law)
-    if method != "any_prior":
-        return joint_delta(joint)
-    if not process.markov:  # only the joint law was measured
-        return joint_delta(joint, any_prior=True)
-    kernel = process.kernel(collect_at, aggregate_at)
-    return _rounded_up(_any_prior(kernel[..., None]), joint.rounding).item()
+    return joint_delta(joint, any_prior=method == "any_prior")
 
 
-def _underflows(process: Process, collect_at: int, aggregate_at: int) -> bool:
-    """Whether some move that is possible got a probability too small for a float to hold well."""
-    kernel = process.kernel(collect_at, aggregate_at)
-    return bool((kernel[process.reachable(collect_at, aggregate_at)] < TINY).any())
+def _underflows(chain: Array, kernel: Array, age: int, prior: Array | None) -> bool:
+    """Whether something that is possible got a probability too small for a float to hold well."""
+    possible = boolean_power(chain > 0, age)
+    if prior is None:
+        return bool((kernel[possible] < TINY).any())
+    occurs = prior > 0
+    if not occurs.all():  # a stationary law that underflowed has zeros that are none
+        occurs |= _recurrent(chain, prior)
+    possible &= occurs[:, None]
+    return bool(((prior[:, None] * kernel)[possible] < TINY).any())
+
+
+def _recurrent(chain: Array, law: Array) -> NDArray[np.bool_]:
+    """The closed class, where `law` is the chain's own; nothing where it is another law."""
+    stationary = np.allclose(law @ chain, law, rtol=1e-9, atol=0)
+    return closed_class(chain) if stationary else np.zeros(len(law), dtype=bool)
 
 
 def _given_prior(kernel: Array, prior: Array) -> Array:
@@ -312,7 +331,10 @@ def _spectral(process: Process, law: ArrayLike | None, ages: NDArray[np.int64]) 
     symmetric = root[:, None] * process.transition / root
     moduli = np.sort(np.abs(np.linalg.eigvalsh((symmetric + symmetric.T) / 2)))
     bound = np.sqrt((1 - rarest) / rarest) * moduli[-2] ** ages.astype(np.float64)
-    return _rounded_up(bound, rounding(int(ages.max()), process.states.size))
+    # A chain passes as reversible up to a tolerance; what that lets through, `exact` still sees.
+    exact = _table(process.transition[None], ages.ravel(), "exact", None)[0].reshape(ages.shape)
+    slack = rounding(int(ages.max()), process.states.size)
+    return np.asarray(np.maximum(_rounded_up(bound, slack), exact))
 
 
 def _rounded_up(value: Array, slack: float) -> Array:

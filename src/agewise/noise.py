@@ -16,7 +16,7 @@ from agewise.privacy.calibration import (
     tight_scales,
 )
 from agewise.problem import Client, Problem
-from agewise.process.joint import Array, backward_rows, rounding
+from agewise.process.joint import Array, backward_rows
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,23 @@ def slot_table(client: Client, problem: Problem) -> SlotTable:
     reach = sensitivities(release, np.asarray(client.samples))
     scale = formula_scales(reach, np.asarray(problem.epsilon), deltas)
     if problem.calibration == "tight":
-        known = laws if prior is not None else np.stack([process.law(t) for t in slots])
-        joint = np.moveaxis(known[:, :, None] * kernels, 0, -1)
-        scale[:-1] = tight_scales(
-            np.moveaxis(backward_rows(joint), -1, 0)[:-1],
-            (release / client.samples)[:-1],
-            np.full(last - 1, problem.epsilon),
-            scale[:-1],
-            np.array([rounding(age, process.states.size) for age in ages[:-1]]),
+        joints = [process.joint(t, last, prior) for t in slots]
+        known = np.stack([joint.law for joint in joints])
+        rows = backward_rows(np.moveaxis(known[:, :, None] * kernels, 0, -1))
+        tight = np.array(
+            [age > 0 and not j.underflowed for age, j in zip(ages, joints, strict=True)]
         )
-    return SlotTable(kernels, laws, release, deltas, reach, scale, spent_epsilons(reach, scale))
+        count = int(tight.sum())
+        if count:
+            scale[tight] = tight_scales(
+                np.moveaxis(rows, -1, 0)[tight],
+                release[tight],
+                np.full(count, client.samples),
+                np.full(count, problem.epsilon),
+                scale[tight],
+                np.array([joint.rounding for joint in joints])[tight],
+            )
+    spent = spent_epsilons(reach, scale)
+    for array in (kernels, laws, release, deltas, reach, scale, spent):
+        array.setflags(write=False)  # shared by all who ask for the same problem
+    return SlotTable(kernels, laws, release, deltas, reach, scale, spent)

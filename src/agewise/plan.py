@@ -34,8 +34,11 @@ SEARCH_METHODS: tuple[str, ...] = get_args(SearchMethod)
 
 VERSION = 1
 
-BOUND_LIMIT = 20_000
+BOUND_LIMIT = 25_000
 """Schedules beyond which exhaustive search over Theorem 1 refuses (about 2 ms each)."""
+
+BARE = 10.0
+"""Classical ε beyond which a release protects hardly anything of what was collected."""
 
 BOUND_CLIENTS = 64
 """Clients beyond which a plan does not evaluate Theorem 1 unless it is the objective."""
@@ -125,8 +128,8 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         """Read a plan; refuse one of another version, or that its own scenario contradicts."""
         try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
+            document = json.loads(text, parse_constant=_no_constant)
+        except ValueError as error:
             raise InvalidInput("plan", f"not JSON ({error})", "the output of to_json") from None
         version = document.get("version") if isinstance(document, dict) else None
         if version != VERSION:
@@ -149,15 +152,52 @@ class Plan:
             )  # fmt: skip
         except (KeyError, TypeError) as error:
             raise InvalidInput("plan", f"incomplete ({error})", "the output of to_json") from None
-        for client, assignment in zip(made.problem.clients, assignments, strict=False):
-            if client.process.fingerprint != assignment.fingerprint:
-                raise InvalidInput(
-                    f"fingerprint of client {client.name!r}", assignment.fingerprint,
-                    client.process.fingerprint, "The plan was made for another process.",
-                )  # fmt: skip
         if [a.client for a in assignments] != [c.name for c in made.problem.clients]:
             raise InvalidInput("assignments", "other clients", "one for each client, in order")
+        made._refuse_contradictions(document)
         return made
+
+    def _refuse_contradictions(self, document: dict[str, Any]) -> None:
+        """Compute anew what the scenario and the slots imply, and compare."""
+        last = self.problem.aggregate_at
+        slots = [whole("collect_at", a.collect_at, 1, last) for a in self.assignments]
+        found = Schedule(np.array(slots) - 1, 0.0, None, 0)
+        fresh = assemble(self.problem, cost_tables(self.problem), found, self.method)
+        for told, true in zip(self.assignments, fresh.assignments, strict=True):
+            for name, value in asdict(true).items():
+                _same(f"{name} of client {told.client!r}", getattr(told, name), value)
+        _same("gap", self.gap, fresh.gap)
+        if self.bound is not None:
+            _same("bound", self.bound, fresh.bound)
+        if self.problem.objective == "exact" or self.method == "certified":
+            _same("objective", self.objective, fresh.gap)
+        if self.lower_bound is not None and not self.lower_bound <= self.objective:
+            raise InvalidInput("lower_bound", self.lower_bound, f"at most {self.objective}")
+        crowd = max(slots.count(t) for t in slots)
+        if self.problem.capacity is not None and crowd > self.problem.capacity:
+            raise InvalidInput("collect_at", f"{crowd} clients in one slot", "the capacity")
+        summary = json.loads(self.to_json())
+        for name in set(document) | set(summary):
+            if name not in ("assignments", "scenario"):
+                _same(name, document.get(name, "missing"), summary.get(name, "unknown"))
+
+
+def _no_constant(word: str) -> float:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _same(name: str, told: Any, true: Any) -> None:
+    """Refuse a value of a plan that differs from what its own scenario implies."""
+    if isinstance(true, list) and isinstance(told, list) and len(true) == len(told):
+        for one, other in zip(told, true, strict=True):
+            _same(name, one, other)
+        return
+    numbers = isinstance(true, float) and isinstance(told, int | float)
+    if told == true or (numbers and math.isclose(told, true, rel_tol=1e-9, abs_tol=1e-300)):
+        return
+    raise InvalidInput(
+        f"plan: {name}", told, f"{true}, which its scenario implies", "Make the plan again."
+    )
 
 
 def plan(
@@ -240,6 +280,7 @@ def assemble(
     if problem.objective == "bound" or len(ages) <= BOUND_CLIENTS:
         bound = loss_bound(problem, ages)
     gap = float(table_objective(tables.u, tables.b)(found.columns[None])[0])
+    notes = (*notes, *_warnings(problem, assignments))
     return Plan(
         problem=problem,
         method=method,
@@ -251,6 +292,40 @@ def assemble(
         bound=None if bound is None else float(bound),
         bound_evaluation=None if bound is None else bound.evaluation,
         notes=notes,
+    )
+
+
+def _warnings(problem: Problem, assignments: list[Assignment]) -> list[str]:
+    """What someone who defends the plan's ε should know."""
+    notes = []
+    if problem.mixing in ("exact", "spectral"):
+        other = [
+            c.name
+            for c, a in zip(problem.clients, assignments, strict=True)
+            if c.law is not None
+            and not np.allclose(c.law, c.process.law(a.collect_at), rtol=1e-6, atol=1e-9)
+        ]
+        if other:
+            notes.append(
+                f"Mixing {problem.mixing} takes the stationary law as the adversary's prior, but "
+                f"{_listed(other)} start from another stated law: if he knows that law, use "
+                "own_law, or any_prior if you cannot say what he knows."
+            )
+    bare = [a.client for a in assignments if a.classical_epsilon > BARE]
+    if bare:
+        notes.append(
+            f"The records that {_listed(bare)} collect are all but told outright (classical ε "
+            f"above {BARE:g}): only their present values are protected."
+        )
+    return notes
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    return (
+        f"client {shown}"
+        if len(names) == 1
+        else (f"clients {shown}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
     )
 
 

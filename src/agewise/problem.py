@@ -20,6 +20,9 @@ from agewise.process import Process
 from agewise.process.joint import Array, as_law
 
 Objective = Literal["exact", "bound", "simulated"]
+LARGEST_SLOT = 100_000
+"""Slots beyond which tables by slot make no sense."""
+
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 
 
@@ -53,7 +56,8 @@ class Client:
             law = as_law(f"law of client {self.name!r}", self.law, self.process.states.size)
             object.__setattr__(self, "law", tuple(law.tolist()))
         if self.weight is not None:
-            positive(f"weight of client {self.name!r}", self.weight)
+            share = positive(f"weight of client {self.name!r}", self.weight)
+            object.__setattr__(self, "weight", share)
 
     def law_at(self, slot: int) -> Array:
         """The law of a record that is collected in `slot`."""
@@ -87,8 +91,9 @@ class Problem:
         name, times = Counter(c.name for c in members).most_common(1)[0]
         if times > 1:
             raise InvalidInput("clients", f"{times} named {name!r}", "distinct names")
-        whole("aggregate_at", self.aggregate_at, 1)
-        positive("epsilon", self.epsilon)
+        last = whole("aggregate_at", self.aggregate_at, 1, LARGEST_SLOT)
+        object.__setattr__(self, "aggregate_at", last)
+        object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
         one_of("mixing", self.mixing, METHODS)
         one_of("estimator", self.estimator, ESTIMATORS)
         one_of("calibration", self.calibration, RULES)
@@ -101,7 +106,7 @@ class Problem:
                 "Use calibration formula, or another mixing.",
             )
         if self.capacity is not None:
-            whole("capacity", self.capacity, 1)
+            object.__setattr__(self, "capacity", whole("capacity", self.capacity, 1))
             if len(members) > self.capacity * self.aggregate_at:
                 raise InvalidInput(
                     "capacity",

@@ -152,7 +152,7 @@ def problem_from_dict(document: dict[str, Any]) -> Problem:
         raise _first_of(error) from None
     clients = []
     for index, one in enumerate(entry.clients):
-        states = one.states or entry.states
+        states = entry.states if one.states is None else one.states
         if states is None:
             raise InvalidInput(
                 f"clients[{index}].states", "missing", "state values, here or for all at the top"
@@ -224,10 +224,14 @@ def _first_of(error: ValidationError) -> InvalidInput:
             continue  # the tag of a union, not a key of the file
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
     value: Any = first.get("input")
+    value = repr(value) if isinstance(value, str) else value
     allowed = first["msg"][0].lower() + first["msg"][1:]
     if first["type"] == "missing":
         value, allowed = "missing", "a value"
+    elif first["type"].startswith("union_tag"):
+        path, allowed = f"{path}.kind", "'birth_death', 'chain' or 'periodic'"
+        value = value.get("kind", "missing") if isinstance(value, dict) else value
     elif first["type"] == "extra_forbidden":
-        value, allowed = "not a known key", "the keys that agewise init writes"
+        value, allowed = "not a known key", "the keys that agewise init explains"
     more = f"{count - 1} more problem{'s' * (count > 2)} in this file." if count > 1 else ""
     return InvalidInput(path, value, allowed, more)

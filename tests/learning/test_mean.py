@@ -19,17 +19,26 @@ def test_the_range_of_the_propagated_release_shrinks_with_age(paper_chains):
 
 def test_records_count_as_the_nearest_state():
     states, release = np.array([20.0, 50, 100, 200]), np.array([1.0, 2, 3, 4])
-    mean, moved = estimate_mean([20, 34.9, 35, 36, -999, 10_000], states, release)
+    mean, moved = estimate_mean([20, 34.9, 35, 36, -999, 10_000], states, release, 6)
     assert mean == pytest.approx((1 + 1 + 1 + 2 + 1 + 4) / 6)
     assert moved == 5
 
 
 def test_states_in_any_order():
     states, release = np.array([100.0, 20]), np.array([9.0, 5])
-    assert estimate_mean([21, 99, 100], states, release) == ((5 + 9 + 9) / 3, 2)
+    assert estimate_mean([21, 99, 100], states, release, 3) == ((5 + 9 + 9) / 3, 2)
 
 
 @pytest.mark.parametrize("records", [[], [1.0, float("nan")], ["a"], [float("inf")]])
 def test_bad_records_are_refused(records):
     with pytest.raises(aw.InvalidInput, match="records"):
-        estimate_mean(records, np.array([1.0, 2]), np.array([1.0, 2]))
+        estimate_mean(records, np.array([1.0, 2]), np.array([1.0, 2]), 2)
+
+
+def test_another_number_of_records_than_planned_is_refused():
+    """The noise was set for n records; fewer of them would each count for more."""
+    states = np.array([1.0, 2])
+    with pytest.raises(aw.InvalidInput, match="1 records; allowed: 100"):
+        estimate_mean([1.0], states, states, 100)
+    with pytest.raises(aw.InvalidInput, match="release is of shape"):
+        estimate_mean([1.0], states, np.ones(3), 1)

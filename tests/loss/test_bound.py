@@ -110,6 +110,48 @@ def test_bound_is_never_below_the_gap_for_random_problems(seed):
     assert aw.loss_bound(problem, ages) >= aw.loss_gap(problem, ages)
 
 
+def test_a_batch_says_the_same_as_each_alone():
+    """Old propagated records are all but constant: nothing may be lost in such company."""
+    chains = [
+        aw.birth_death(0.1, 0.2, [20, 50, 100, 200]),
+        aw.birth_death(0.3, 0.4, [20, 50, 100, 200]),
+    ]
+    clients = [aw.Client("a", chains[0], samples=100), aw.Client("b", chains[1], samples=250)]
+    problem = aw.Problem(clients, 20, 0.1)
+    schedules = np.array(list(itertools.product(range(0, 20, 3), repeat=2)))
+    from agewise.loss.bound import _prepared
+
+    _prepared.cache_clear()
+    together, _ = schedule_bounds(problem, schedules)
+    for row in (0, 17, 40):
+        _prepared.cache_clear()
+        alone = aw.loss_bound(problem, 19 - schedules[row])
+        assert together[row] == pytest.approx(alone, rel=1e-4)
+    gaps = [aw.loss_gap(problem, 19 - row) for row in schedules]
+    assert (together >= gaps).all()
+
+
+@pytest.mark.parametrize("law", [[0, 0, 1.0], [1.0, 0, 0]])
+@pytest.mark.parametrize("epsilon", [0.1, 1e5, 1e7])
+def test_known_records_leave_a_bound_that_is_true(law, epsilon):
+    chain = aw.MarkovChain([[0.97, 0.03, 0], [0.9, 0.04, 0.06], [0.999, 1e-6, 1 - 0.999 - 1e-6]],
+                           [5.4, -17.8, 10.6])  # fmt: skip
+    for estimator in ("plain", "propagated"):
+        client = aw.Client("a", chain, law, 1000)
+        problem = aw.Problem([client], 3, epsilon, mixing="own_law", estimator=estimator)
+        for age in range(3):
+            assert aw.loss_bound(problem, [age]) >= aw.loss_gap(problem, [age])
+
+
+def test_many_clients_and_slots_have_a_finite_bound(rng):
+    chains = [aw.birth_death(*rng.dirichlet([1, 1, 3])[:2], [20, 50, 100, 200]) for _ in range(12)]
+    clients = [aw.Client(str(i), c, samples=100) for i, c in enumerate(chains)]
+    problem = aw.Problem(clients, 48, 0.1)
+    for _ in range(5):
+        ages = rng.integers(0, 48, 12)
+        assert aw.loss_gap(problem, ages) <= aw.loss_bound(problem, ages) < np.inf
+
+
 def test_quantised_evaluation_says_so_and_by_how_much():
     problem = aw.scenarios.london().replace(mixing="exact", estimator="propagated")
     bound = aw.loss_bound(problem, [9, 9, 4])

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import mpmath
@@ -128,7 +129,8 @@ def test_many_cells_at_once_equal_one_by_one(paper_chains):
     )
     together = tight_scales(
         np.stack([j.backward for j in joints]),
-        np.stack([j.states / 100 for j in joints]),
+        np.stack([j.states for j in joints]),
+        np.full(3, 100),
         targets,
         ceilings,
         np.array([j.rounding for j in joints]),
@@ -145,9 +147,55 @@ def test_sensitivity_covers_the_rounding_of_the_mean(rng):
         changed = records.copy()
         changed[rng.integers(7)] = rng.choice(states)
         moved = abs(
-            estimate_mean(records, states, states)[0] - estimate_mean(changed, states, states)[0]
+            estimate_mean(records, states, states, 7)[0]
+            - estimate_mean(changed, states, states, 7)[0]
         )
         assert moved <= aw.sensitivity(states, 7)
+
+
+def test_sensitivity_covers_two_roundings_of_a_spread_of_a_few_ulps():
+    low, high = 1.959613820328443, 1.9596138203284574
+    means = [math.fsum([high] * k + [low] * (41 - k)) / 41 for k in range(42)]
+    assert max(abs(b - a) for a, b in itertools.pairwise(means)) <= aw.sensitivity([low, high], 41)
+
+
+@pytest.mark.parametrize(("base", "samples"), [(1.7e9, 10**7), (1.7e9, 10**6), (1e15, 1000)])
+def test_tight_noise_covers_the_rounding_of_large_means(base, samples):
+    """Where one record moves the rounded mean by more than its share, noise follows the mean."""
+    states = np.array([base, base + 1])
+    joint = aw.birth_death(0.01, 0.01, states).joint(1, 2)
+    moved = float(np.spacing(base))  # one ulp of the mean
+    noise = aw.noise_scale(joint, states, samples, 0.1, "tight")
+    shifted = aw.JointLaw(joint.matrix, [0.0, moved])
+    assert aw.aged_loss(shifted, [0.0, moved], 1, noise.scale) <= 0.1
+
+
+def test_tight_noise_ends_where_numbers_do():
+    joint = aw.birth_death(0.2, 0.2, [0, 1e-322]).joint(1, 2)
+    assert aw.noise_scale(joint, [0, 1e-322], 1, 0.1, "tight").scale >= 0
+
+
+def test_underflow_earns_no_credit_for_ageing():
+    chain = aw.birth_death(1e-120, 0.5, np.arange(6.0))
+    law = [0.5, 0.5, 0, 0, 0, 0]
+    joint = chain.joint(1, 5, law)
+    assert joint.underflowed
+    for rule in ("formula", "tight"):
+        noise = aw.noise_scale(joint, chain.states, 1, 0.1, rule)
+        assert noise.classical_epsilon <= 0.1
+    assert aw.aged_loss(joint, chain.states, 1, 50.0) == pytest.approx(0.1)
+    problem = aw.Problem([aw.Client("a", chain, law, 1)], 5, 0.1, mixing="own_law",
+                         estimator="plain", calibration="tight")  # fmt: skip
+    assert aw.slot_table(problem.clients[0], problem).classical_epsilon[0] <= 0.1
+
+
+def test_tight_noise_on_an_offset_is_that_without_it():
+    chain = aw.birth_death(0.2, 0.1, [0, 1, 3])
+    for offset in (0.0, 1e6):
+        moved = aw.MarkovChain(chain.transition, chain.states + offset)
+        joint = moved.joint(1, 4)
+        noise = aw.noise_scale(joint, moved.states, 50, 0.2, "tight")
+        assert loss_with_many_digits(joint, moved.states, 50, noise.scale) <= 0.2
 
 
 @pytest.mark.parametrize(

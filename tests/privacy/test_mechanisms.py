@@ -26,7 +26,7 @@ def test_opendp_confirms_the_epsilon(epsilon, sensitivity):
 def test_vectors_keep_shape_and_kind(value):
     noised = aw.laplace(value, sensitivity=2, epsilon=0.5)
     assert np.shape(noised.value) == np.shape(value)
-    assert np.asarray(noised.value).dtype == np.asarray(value).dtype
+    assert np.asarray(noised.value).dtype.kind == np.asarray(value).dtype.kind
     assert noised.epsilon <= 0.5
 
 
@@ -45,6 +45,27 @@ def test_no_noise_where_none_is_needed():
         7.5, 0.0, math.inf, private=True
     )
     assert aw.laplace(7.5, sensitivity=0.0, epsilon=0.1).value == 7.5
+
+
+@pytest.mark.parametrize(("sensitivity", "epsilon"), [(5e-324, 3.0), (1e-320, 1e5)])
+def test_subnormal_sensitivities_end(sensitivity, epsilon):
+    noised = aw.laplace(1.0, sensitivity=sensitivity, epsilon=epsilon)
+    assert noised.epsilon <= epsilon
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint64, np.float16, np.float32])
+def test_narrow_numbers_come_back_wide(kind):
+    noised = aw.laplace(
+        np.array([200 if kind is np.uint8 else 100], kind), sensitivity=50, epsilon=0.01
+    )
+    assert noised.value.dtype in (np.int64, np.float64)
+    assert np.isfinite(noised.value).all()
+
+
+def test_large_integers_do_not_saturate():
+    draws = [aw.laplace(2**40, sensitivity=1, epsilon=1.0).value - 2**40 for _ in range(200)]
+    assert max(map(abs, draws)) < 60
+    assert len(set(draws)) > 3
 
 
 def test_two_releases_differ():
@@ -79,6 +100,11 @@ RNG = np.random.default_rng(0)
         (lambda: aw.laplace(1.0, sensitivity=1, epsilon=0), "epsilon is 0"),
         (lambda: aw.laplace(1.0, sensitivity=1, epsilon=math.nan), "epsilon is nan"),
         (lambda: aw.laplace(1.0, sensitivity=1, epsilon=1e-305), "at least 1e-300"),
+        (lambda: aw.laplace(2**60, sensitivity=1, epsilon=1), "integers of size"),
+        (lambda: aw.laplace(1.0, sensitivity=1, epsilon=True), "epsilon is True"),
+        (lambda: aw.laplace(1.0, sensitivity="1", epsilon=1), "sensitivity is 1"),
+        (lambda: aw.laplace(1.0, sensitivity=np.bool_(True), epsilon=1), "sensitivity"),
+        (lambda: aw.laplace(1.0, sensitivity=1, epsilon="1"), "epsilon is 1"),
         (lambda: aw.seeded_laplace(math.nan, scale=1, rng=RNG), "value is nan"),
         (lambda: aw.seeded_laplace(1.0, scale=-1, rng=RNG), "scale is -1"),
         (lambda: aw.seeded_laplace(1.0, scale=math.nan, rng=RNG), "scale is nan"),

@@ -174,6 +174,8 @@ GOOD = [[0.5, 0.5], [0.2, 0.8]]
         (lambda: aw.birth_death(0.1, 0.1, [1]), "two or more"),
         (lambda: aw.MarkovChain(GOOD, [0, 1]).sample_paths(7, 3), "default_rng"),
         (lambda: aw.JointLaw([[0.5, 0.4], [0, 0]], [0, 1]), "sums to 0.9"),
+        (lambda: aw.MarkovChain([[0, 1], [1e-310, 1]], [0, 1]), "0, or at least 1e-280"),
+        (lambda: aw.MarkovChain(GOOD, [-1e308, 1e308]), "of size 1e\\+100 at most"),
         (lambda: aw.JointLaw([[0.5, 0.5]], [0, 1]), "shape"),
     ],
 )

@@ -31,6 +31,11 @@ def looks_discrete_laplace(draws, scale):
     return stats.chi2(inside.size).sf(statistic) > THRESHOLD
 
 
+def has_scale(draws, scale):
+    """Whether the mean size, whose standard error is scale/√n, is within six of them."""
+    return abs(np.abs(draws).mean() / scale - 1) < 6 / np.sqrt(draws.size)
+
+
 @pytest.fixture(scope="module")
 def floats():
     return aw.laplace(np.zeros(DRAWS), sensitivity=1.8, epsilon=1.8 / SCALE).value
@@ -45,6 +50,12 @@ def test_float_noise_has_the_claimed_scale_and_no_other(floats):
     assert looks_laplace(floats, SCALE)
     assert not looks_laplace(floats, SCALE * 0.7)
     assert not looks_laplace(floats, SCALE * 1.3)
+
+
+def test_float_noise_is_not_off_by_five_per_cent(floats):
+    assert has_scale(floats, SCALE)
+    assert not has_scale(floats * 0.95, SCALE)
+    assert not has_scale(floats * 1.05, SCALE)
 
 
 def test_integer_noise_has_the_claimed_scale_and_no_other(integers):

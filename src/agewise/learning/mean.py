@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import finite_array, one_of
+from agewise.errors import InvalidInput, finite_array, one_of, whole
 from agewise.process import Process
 from agewise.process.joint import Array
 
@@ -37,8 +37,13 @@ def release_values(
     return process.kernel(collect_at, aggregate_at) @ process.states
 
 
-def estimate_mean(records: ArrayLike, states: Array, release: Array) -> tuple[float, int]:
+def estimate_mean(
+    records: ArrayLike, states: Array, release: Array, samples: int
+) -> tuple[float, int]:
     """Return the mean of `release` over `records`, and how many records were moved to a state.
+
+    `samples` is the number of records that the noise was set for; any other number is refused,
+    since a shorter batch would let each record count for more.
 
     Guarantees
         Every record counts as the nearest state (the lower of two equally near), so whatever a
@@ -47,6 +52,10 @@ def estimate_mean(records: ArrayLike, states: Array, release: Array) -> tuple[fl
         rounded once.
     """
     values = finite_array("records", records, "one or more finite numbers").ravel()
+    if values.size != whole("samples", samples, 1):
+        raise InvalidInput("records", f"{values.size} records", f"{samples}, as planned")
+    if release.shape != states.shape:
+        raise InvalidInput("release", f"of shape {release.shape}", f"shape {states.shape}")
     order = np.argsort(states)
     middles = (states[order][1:] + states[order][:-1]) / 2
     nearest = order[np.searchsorted(middles, values, side="left")]

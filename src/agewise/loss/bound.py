@@ -111,8 +111,13 @@ def schedule_bounds(
         if setting.quantised
         else (np.zeros(len(schedules)))
     )
-    # Rounding of the sums must not turn a bound of zero negative.
-    return (np.sqrt(np.maximum(terms + risk, 0)) + error) ** 2, error
+    tables = cost_tables(problem)
+    bias = tables.b[clients, schedules].sum(axis=1)
+    gap = noise + tables.spread[clients, schedules].sum(axis=1) + bias**2
+    value = terms + risk
+    if setting.quantised:
+        value = (np.sqrt(np.maximum(value, 0)) + error) ** 2
+    return np.maximum(value, gap), error  # never below the gap, not even by rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,7 +354,7 @@ def _chunk_terms(spectra: _Spectra, schedules: NDArray[np.intp]) -> Array:
             rest = picked[i][first + 1] * math.prod(others) if others else picked[i][first + 1]
             given = irfft(rest[:, None] * picked[i][first + 2], n=total.size, axis=2)
             given = np.maximum(np.take_along_axis(given, order[:, None], axis=2), 0)
-            given /= given.sum(axis=2, keepdims=True)
+            given /= np.maximum(given.sum(axis=2, keepdims=True), 1e-300)
             law = np.stack([setting.later[i][t] for t in schedules[:, i]])
             marginal = np.einsum("ky,kyw->kw", law, given)
             possible = law[:, :, None] > 0
@@ -395,12 +400,13 @@ def _inverse(information: Array, loss: Array, weight: Array, cap: float) -> Arra
     Newton's method on λψ′ − ψ = x, which is increasing in λ, kept inside a bracket. Every λ
     gives a valid bound, so stopping early costs tightness, never truth.
     """
-    x = information + 1e-15  # more than the rounding of the sums behind it
+    x = np.maximum(information, 0) + 1e-15  # more than the rounding of the sums behind it
     weight /= weight.sum(axis=1, keepdims=True)
     loss -= np.einsum("kn,kn->k", weight, loss)[:, None]
     variance = np.einsum("kn,kn,kn->k", weight, loss, loss)
     most = loss.max(axis=1)
-    highest = cap / np.maximum(np.maximum(most, -loss.min(axis=1)), 1e-150)
+    width = np.maximum(most - loss.min(axis=1), 1e-150)
+    highest = cap / width
     low, high = np.zeros_like(x), highest.copy()
     rate = np.minimum(np.sqrt(2 * x / np.maximum(variance, 1e-300)), highest)
     best = np.full_like(x, np.inf)
@@ -413,7 +419,8 @@ def _inverse(information: Array, loss: Array, weight: Array, cap: float) -> Arra
         slope = np.einsum("kn,kn->k", tilted, loss) / mass
         tilted *= loss
         curve = np.einsum("kn,kn->k", tilted, loss) / mass - slope**2
-        generating = np.log(mass) + rate * most
+        # ψ is never negative; what rounding may have taken from it is put back.
+        generating = np.maximum(np.log(mass) + rate * most, 0) + 1e-15 * (1 + rate * width)
         best = np.minimum(best, (x + generating) / rate)
         excess = rate * slope - generating - x
         low, high = np.where(excess < 0, rate, low), np.where(excess < 0, high, rate)

@@ -75,7 +75,10 @@ def aged_approximate(epsilon: float, failure: float, delta: float) -> tuple[floa
     """
     if not 0 <= failure < 1:
         raise InvalidInput("failure", failure, "0 or more and below 1")
-    return aged_epsilon(epsilon, delta), float(checked_delta(delta) * failure)
+    aged = float(checked_delta(delta) * failure)
+    if aged == 0 and failure > 0 and delta > 0:  # underflow must not turn δ into none
+        aged = 5e-324
+    return aged_epsilon(epsilon, delta), aged
 
 
 def _forward(epsilon: Array, share: Array) -> Array:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from agewise.errors import InvalidInput, finite_array, one_of, positive, whole
 from agewise.mixing import joint_delta
@@ -86,10 +86,11 @@ def noise_scale(
     share = joint_delta(joint) if delta is None else delta
     reach = sensitivities(values, np.asarray(count))
     scale = formula_scales(reach, np.asarray(target), np.asarray(share))
-    if calibration == "tight":
+    if calibration == "tight" and not joint.underflowed:
         scale = tight_scales(
             joint.backward[None],
-            values[None] / count,
+            values[None],
+            np.array([count]),
             np.array([target]),
             scale[None],
             np.array([joint.rounding]),
@@ -103,16 +104,24 @@ def aged_loss(joint: JointLaw, release: ArrayLike, samples: int, scale: float) -
     max over y, y′ and outputs o of ln[Σ_x K[y,x]e^{−|o−f(x)/n|/η} / Σ_x K[y′,x]e^{−|o−f(x)/n|/η}].
     """
     values = finite_array("release", release, "one finite number a state")
-    rows, gaps = _sorted_rows(joint.backward[None], values[None] / whole("samples", samples, 1))
+    count = whole("samples", samples, 1)
     if not scale >= 0:
         raise InvalidInput("scale", scale, "0 or more")
+    if joint.underflowed:  # nothing is known of the ageing: the classical loss
+        return float(sensitivities(values, np.asarray(count)) / scale) if scale else np.inf
+    rows, gaps = _sorted_rows(joint.backward[None], values[None], np.array([count]))
     return float(_losses(rows, gaps, np.array([scale]))[0])
+
+
+def mean_rounding(values: Array) -> Array:
+    """How far a mean that is summed exactly, rounded, divided and rounded again can be off."""
+    return np.asarray(2 * np.spacing(np.abs(values).max(axis=-1)))
 
 
 def sensitivities(values: Array, samples: Array) -> Array:
     """`sensitivity` for checked arrays, over the last axis."""
     spread = (values.max(axis=-1) - values.min(axis=-1)) / samples
-    return np.asarray(spread * (1 + 2 * _ULP) + 2 * np.spacing(np.abs(values).max(axis=-1)))
+    return np.asarray(spread * (1 + 2 * _ULP) + 2 * mean_rounding(values))
 
 
 def formula_scales(sensitivities: Array, targets: Array, deltas: Array) -> Array:
@@ -128,41 +137,55 @@ def spent_epsilons(sensitivities: Array, scales: Array) -> Array:
 
 
 def tight_scales(
-    backward: Array, values: Array, targets: Array, ceilings: Array, rounding: Array
+    backward: Array,
+    values: Array,
+    samples: Array,
+    targets: Array,
+    ceilings: Array,
+    rounding: Array,
 ) -> Array:
     """Return the smallest safe scale of each of `c` cells, by bisection, all cells at once.
 
-    `backward` `[c, Y, S]`, `values` `[c, S]` (the release of one record, already divided by n),
-    `targets`, `ceilings` (scales known to be safe) and `rounding` `[c]`. O(c · Y · S) a step.
+    `backward` `[c, Y, S]`, `values` `[c, S]` (the release of one record), and `[c]` each:
+    `samples`, `targets`, `ceilings` (scales known to be safe) and `rounding`. O(c · Y · S) a step.
 
     A Laplace variable of larger scale is one of smaller scale plus independent noise, so the
-    loss never grows with the scale and bisection is sound.
+    loss never grows with the scale and bisection is sound. A released mean that is off by δ
+    through rounding changes a log density by at most δ/η, and the loss by twice that.
     """
-    rows, gaps = _sorted_rows(backward, values)
+    rows, gaps = _sorted_rows(backward, values, samples)
+    off = 2 * mean_rounding(values)
     allowed = targets - 4 * rounding
     safe = np.array(ceilings, dtype=np.float64)
     noiseless = _losses(rows, gaps, np.zeros_like(safe)) <= allowed
     safe[noiseless] = 0
-    active = ~noiseless & (safe > 0)
-    active[active] = _losses(rows[active], gaps[active], safe[active]) <= allowed[active]
-    if not active.any():
-        return safe
-    rows, gaps, allowed, high = rows[active], gaps[active], allowed[active], safe[active]
+
+    def holds(cells: NDArray[np.intp], scale: Array) -> NDArray[np.bool_]:
+        with np.errstate(divide="ignore", over="ignore"):
+            return _losses(rows[cells], gaps[cells], scale) <= allowed[cells] - off[cells] / scale
+
+    active = np.flatnonzero(~noiseless & (safe > 1e-290))
+    active = active[holds(active, safe[active])]
+    high = safe[active]
     low = high / 2
-    while (holds := _losses(rows, gaps, low) <= allowed).any():
-        high, low = np.where(holds, low, high), np.where(holds, low / 2, low)
-    while (high > low * (1 + 1e-12)).any():
+    for _ in range(1000):  # from 1e300 to 1e-300, should it be needed
+        still = holds(active, low)
+        if not still.any() or low.min() < 1e-295:
+            break
+        high, low = np.where(still, low, high), np.where(still, low / 2, low)
+    for _ in range(60):
         middle = low + (high - low) / 2
-        holds = _losses(rows, gaps, middle) <= allowed
-        high, low = np.where(holds, middle, high), np.where(holds, low, middle)
+        still = holds(active, middle)
+        high, low = np.where(still, middle, high), np.where(still, low, middle)
     safe[active] = high
     return safe
 
 
-def _sorted_rows(backward: Array, values: Array) -> tuple[Array, Array]:
+def _sorted_rows(backward: Array, values: Array, samples: Array) -> tuple[Array, Array]:
     order = np.argsort(values, axis=1)
     rows = np.take_along_axis(backward, order[:, None, :], axis=2)
-    return rows, np.diff(np.take_along_axis(values, order, axis=1), axis=1)
+    gaps = np.diff(np.take_along_axis(values, order, axis=1), axis=1)
+    return rows, gaps / samples[:, None]
 
 
 def _losses(rows: Array, gaps: Array, scale: Array) -> Array:

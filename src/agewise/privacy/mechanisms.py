@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, positive
+
+LARGEST_INTEGER = 2**53
+LARGEST_SCALE = {float: 1e300, int: 2.0**50}
+"""Beyond these, noised values would saturate at the ends of the number format."""
+SMALLEST_SCALE = 2.3e-308
+"""Smaller scales are subnormal; noise of this one already covers them."""
 
 Value = float | int | NDArray[np.float64] | NDArray[np.int64]
 
@@ -19,8 +25,10 @@ Value = float | int | NDArray[np.float64] | NDArray[np.int64]
 class Noised:
     """A noised value and what is true of it.
 
-    `private` is false for what the seeded stand-in made, and `epsilon` is then None: a seed can
-    be replayed, so nothing may be claimed for it.
+    `private` says that the noise came from the real mechanism. It is false for what the seeded
+    stand-in made, and `epsilon` is then None: a seed can be replayed, so nothing may be claimed
+    for it. An infinite `epsilon` is a release without noise. Vectors come back as float64 or
+    int64.
     """
 
     value: Value
@@ -47,20 +55,21 @@ def laplace(value: Value, *, sensitivity: float, epsilon: float) -> Noised:
     """
     kind, payload = _checked_value(value)
     distance = _checked_sensitivity(sensitivity, kind)
-    if not epsilon > 0:
-        raise InvalidInput("epsilon", epsilon, "a number above 0")
-    if distance == 0 or math.isinf(epsilon):
-        return Noised(value, 0.0, 0.0 if distance == 0 else math.inf, private=True)
-    scale = distance / epsilon
-    if not math.isfinite(scale) or scale > 1e300:
-        raise InvalidInput("epsilon", epsilon, f"at least {distance / 1e300:g} here")
+    asked = positive("epsilon", epsilon) if epsilon != math.inf else math.inf
+    if distance == 0 or math.isinf(asked):
+        return Noised(_like(payload, kind), 0.0, 0.0 if distance == 0 else math.inf, private=True)
+    scale = max(distance / asked, SMALLEST_SCALE)
+    if not scale <= LARGEST_SCALE[kind]:
+        raise InvalidInput(
+            "epsilon", epsilon, f"at least {distance / LARGEST_SCALE[kind]:g} at this sensitivity"
+        )
     vector = isinstance(payload, list)
     mechanism = _opendp_laplace(kind, vector, scale)
-    while mechanism.map(distance) > epsilon:
-        scale *= 1 + np.finfo(float).eps
+    while mechanism.map(distance) > asked:
+        scale = math.nextafter(scale, math.inf)
         mechanism = _opendp_laplace(kind, vector, scale)
-    noisy = mechanism(payload)
-    return Noised(_like(value, noisy), scale, float(mechanism.map(distance)), private=True)
+    made = _like(mechanism(payload), kind)
+    return Noised(made, scale, float(mechanism.map(distance)), private=True)
 
 
 def seeded_laplace(value: Value, *, scale: float, rng: np.random.Generator) -> Noised:
@@ -79,7 +88,7 @@ def seeded_laplace(value: Value, *, scale: float, rng: np.random.Generator) -> N
         raise InvalidInput("scale", scale, "a finite number, 0 or more")
     noise = rng.laplace(0.0, scale, np.shape(value)) if scale > 0 else np.zeros(np.shape(value))
     noisy = np.asarray(value) + (np.rint(noise).astype(np.int64) if kind is int else noise)
-    return Noised(_like(value, noisy.tolist()), float(scale), None, private=False)
+    return Noised(_like(noisy.tolist(), kind), float(scale), None, private=False)
 
 
 def _checked_value(value: Any) -> tuple[type, Any]:
@@ -88,19 +97,27 @@ def _checked_value(value: Any) -> tuple[type, Any]:
         raise InvalidInput("value", repr(value), "a number or a vector of numbers")
     if not np.isfinite(array).all():
         raise InvalidInput("value", repr(value), "finite numbers", "Clip or drop what is not.")
-    return (float if array.dtype.kind == "f" else int), array.tolist()
+    if array.dtype.kind == "f":
+        return float, array.astype(np.float64).tolist()
+    if (np.abs(array.astype(np.float64)) > LARGEST_INTEGER).any():
+        raise InvalidInput("value", repr(value), f"integers of size {LARGEST_INTEGER} at most")
+    return int, array.astype(np.int64).tolist()
 
 
 def _checked_sensitivity(sensitivity: float, kind: type) -> Any:
-    if isinstance(sensitivity, bool) or not (math.isfinite(sensitivity) and sensitivity >= 0):
-        raise InvalidInput("sensitivity", sensitivity, "a finite number, 0 or more")
+    numeric = isinstance(sensitivity, int | float | np.integer | np.floating)
+    fits = numeric and not isinstance(sensitivity, bool) and 0 <= sensitivity <= LARGEST_INTEGER
+    if not fits:
+        raise InvalidInput("sensitivity", sensitivity, f"a number from 0 to {LARGEST_INTEGER}")
     return float(sensitivity) if kind is float else math.ceil(sensitivity)
 
 
-def _like(value: Any, noisy: Any) -> Value:
-    if np.ndim(value) == 0:
+def _like(noisy: Any, kind: type) -> Value:
+    if not isinstance(noisy, list):
         return noisy  # type: ignore[no-any-return]
-    return np.asarray(noisy, dtype=np.asarray(value).dtype)
+    if kind is float:
+        return np.asarray(noisy, dtype=np.float64)
+    return np.asarray(noisy, dtype=np.int64)
 
 
 @cache
@@ -113,7 +130,8 @@ def _opendp() -> Any:
 
 def _opendp_laplace(kind: type, vector: bool, scale: float) -> Any:
     dp = _opendp()
-    domain = dp.atom_domain(T=float, nan=False) if kind is float else dp.atom_domain(T=int)
+    name = "f64" if kind is float else "i64"
+    domain = dp.atom_domain(T=name, nan=False) if kind is float else dp.atom_domain(T=name)
     if vector:
-        return dp.m.make_laplace(dp.vector_domain(domain), dp.l1_distance(T=kind), scale=scale)
-    return dp.m.make_laplace(domain, dp.absolute_distance(T=kind), scale=scale)
+        return dp.m.make_laplace(dp.vector_domain(domain), dp.l1_distance(T=name), scale=scale)
+    return dp.m.make_laplace(domain, dp.absolute_distance(T=name), scale=scale)

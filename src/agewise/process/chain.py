@@ -75,6 +75,11 @@ class MarkovChain:
         return law
 
     @cached_property
+    def recurrent(self) -> NDArray[np.bool_]:
+        """Which states have a positive stationary probability, whether or not a float holds it."""
+        return closed_class(self.transition)
+
+    @cached_property
     def is_irreducible(self) -> bool:
         """Whether every state can be reached from every other."""
         return int(connected_components(self.transition > 0, connection="strong")[0]) == 1
@@ -145,8 +150,10 @@ class MarkovChain:
     def joint(self, collect_at: int, aggregate_at: int, law: ArrayLike | None = None) -> JointLaw:
         """The joint law of the two values, `law` (default: stationary) holding at collection."""
         start = self.stationary if law is None else as_law("law", law, self.states.size)
+        occurs = self.recurrent if law is None else start > 0
+        possible = occurs[:, None] & self.reachable(collect_at, aggregate_at)
         age = elapsed(collect_at, aggregate_at)
-        return JointLaw.of(start, self.kernel(collect_at, aggregate_at), self.states, age)
+        return JointLaw.of(start, self.kernel(collect_at, aggregate_at), self.states, age, possible)
 
     def reachable(self, collect_at: int, aggregate_at: int) -> NDArray[np.bool_]:
         """Which states can be reached from which between the two slots, free of underflow."""
@@ -208,8 +215,8 @@ def stationary_laws(transitions: Array) -> Array:
     return np.ascontiguousarray(laws.T)
 
 
-def _stationary_of_closed_class(transition: Array, index: int) -> Array:
-    """The law of a chain with transient states; refuses a chain with several closed classes."""
+def closed_class(transition: Array, index: int = 0) -> NDArray[np.bool_]:
+    """Which states make up the one closed class; refuses a chain that has several."""
     count, label = connected_components(transition > 0, connection="strong")
     leaves = [
         bool((transition[np.ix_(label == c, label != c)] > 0).any()) for c in range(int(count))
@@ -224,9 +231,18 @@ def _stationary_of_closed_class(transition: Array, index: int) -> Array:
             "a chain with one closed class, so that its stationary law is unique",
             _REDUCIBLE_REMEDY,
         )
-    inside = closed[0]
+    return np.asarray(label == label[closed[0][0]])
+
+
+def _stationary_of_closed_class(transition: Array, index: int) -> Array:
+    """The law of a chain with transient states, or of one too badly scaled for the elimination."""
+    inside = np.flatnonzero(closed_class(transition, index))
     law = np.zeros(transition.shape[0])
     law[inside] = 1.0
+    if inside.size == transition.shape[0]:
+        raise InvalidInput(
+            "transition", "a chain whose stationary law overflows", "probabilities of like size"
+        )
     if inside.size > 1:
         law[inside] = stationary_laws(transition[np.ix_(inside, inside)][None])[0]
     return law

@@ -16,6 +16,15 @@ Array = NDArray[np.float64]
 SUM_TOLERANCE = 1e-9
 """How far a law or a row may be from summing to one before it is refused; within it, rescaled."""
 
+LARGEST_STATE = 1e100
+"""State values are squared; beyond this floats overflow."""
+
+SMALLEST_CHANCE = 1e-280
+"""Smallest transition probability other than zero; smaller ones lose digits to underflow."""
+
+TINY = 1e-290
+"""Products of probabilities below this may have lost digits to underflow."""
+
 ROUNDING_OF_SUMS = 1e-14
 """Sums this close to one are left alone, so that what was rescaled once reads back unchanged."""
 
@@ -64,7 +73,8 @@ class Process(Protocol):
 class JointLaw:
     """P(record is `states[x]` at collection and `states[y]` at aggregation), as `matrix[x, y]`.
 
-    `rounding` bounds the relative error of its entries.
+    `rounding` bounds the relative error of its entries, unless `underflowed` says that something
+    possible got a probability too small for a float to hold.
 
     >>> pair = JointLaw([[0.4, 0.1], [0.1, 0.4]], states=[0, 1])
     >>> pair.backward
@@ -83,13 +93,20 @@ class JointLaw:
             raise InvalidInput("joint", f"a table that sums to {joint.sum():.9g}", "a sum of 1")
         self.matrix = _frozen(joint / joint.sum())
         self.rounding = rounding(0, size)
+        self.underflowed = False
 
     @classmethod
-    def of(cls, law: Array, kernel: Array, states: Array, age: int) -> JointLaw:
-        """Build from a checked law and a kernel that took `age` products, without checking."""
+    def of(
+        cls, law: Array, kernel: Array, states: Array, age: int, possible: NDArray[np.bool_]
+    ) -> JointLaw:
+        """Build from a checked law and a kernel that took `age` products, without checking.
+
+        `possible[x, y]` says whether x can occur and move to y at all.
+        """
         self = cls.__new__(cls)
         self.states, self.matrix = states, _frozen(law[:, None] * kernel)
         self.rounding = rounding(age, states.size)
+        self.underflowed = bool((self.matrix[possible] < TINY).any())
         return self
 
     @cached_property
@@ -153,6 +170,8 @@ def as_states(states: ArrayLike) -> Array:
     if values.ndim != 1 or values.size < 2:
         shown = f"of shape {values.shape}" if values.ndim != 1 else f"{values.tolist()}"
         raise InvalidInput("states", shown, "two or more distinct numbers in one row")
+    if np.abs(values).max() > LARGEST_STATE:
+        raise InvalidInput("states", values.tolist(), f"values of size {LARGEST_STATE:g} at most")
     if np.unique(values).size < values.size:
         twice = [v for v in np.unique(values) if (values == v).sum() > 1]
         raise InvalidInput("states", values.tolist(), f"distinct values (repeated: {twice[0]:g})")
@@ -187,6 +206,11 @@ def as_transition(transition: ArrayLike, field: str = "transition") -> Array:
     if matrix.shape[0] < 2:
         raise InvalidInput(field, "a matrix of one state", "two or more states")
     _refuse_negative(field, matrix)
+    if ((matrix > 0) & (matrix < SMALLEST_CHANCE)).any():
+        where = [int(i) for i in np.argwhere((matrix > 0) & (matrix < SMALLEST_CHANCE))[0]]
+        raise InvalidInput(
+            f"{field}{where}", float(matrix[tuple(where)]), f"0, or at least {SMALLEST_CHANCE:g}"
+        )
     sums = matrix.sum(axis=1)
     bad = np.flatnonzero(np.abs(sums - 1) > SUM_TOLERANCE)
     if bad.size:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.errors import InvalidInput, finite_array, whole
-from agewise.process.chain import elapsed, sample, stationary_laws
+from agewise.process.chain import closed_class, elapsed, sample, stationary_laws
 from agewise.process.joint import Array, JointLaw, as_law, as_states, as_transition, fingerprint
 
 
@@ -108,8 +108,13 @@ class PeriodicChain:
     def joint(self, collect_at: int, aggregate_at: int, law: ArrayLike | None = None) -> JointLaw:
         """The joint law of the two values, `law` (default: periodic) holding at collection."""
         start = self.law(collect_at) if law is None else as_law("law", law, self.states.size)
+        occurs = start > 0
+        if law is None:  # whether or not a float holds its probability
+            pattern = self.reachable(collect_at, collect_at + self.slots_per_day)
+            occurs = closed_class(pattern / pattern.sum(axis=1, keepdims=True))
+        possible = occurs[:, None] & self.reachable(collect_at, aggregate_at)
         age = elapsed(collect_at, aggregate_at)
-        return JointLaw.of(start, self.kernel(collect_at, aggregate_at), self.states, age)
+        return JointLaw.of(start, self.kernel(collect_at, aggregate_at), self.states, age, possible)
 
     def sample_paths(
         self,
