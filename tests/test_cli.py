@@ -56,6 +56,10 @@ def test_ages_as_a_table_and_figures(tmp_path):
         (["reproduce", "all", "--out", "/proc/none"], "--out is /proc/none"),
         (["reproduce", "fig9"], "'fig9'"),
         (["init", "/proc/none/x"], "NAME is /proc/none/x.toml"),
+        (["init", ""], "NAME is ''"),
+        (["init", "london"], "not the name of a built-in"),
+        (["plan", "--now", "4", "--collected", "x"], "--collected is 'x'; allowed: NAME=SLOT"),
+        (["plan", "--now", "99"], "now is 99"),
     ],
 )
 def test_bad_input_ends_in_one_message_and_code_2(arguments, words):
@@ -126,3 +130,51 @@ def test_a_bad_scenario_leaves_nothing_behind(tmp_path):
 
 def test_completion_is_offered():
     assert "--install-completion" in run("--help").stdout
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    from agewise.privacy.ledger import Event, Ledger, Policy, now
+
+    chain = aw.birth_death(0.2, 0.3, [1, 2, 3])
+    path = tmp_path / "north.ledger"
+    with Ledger(path) as book:
+        for key, private in (("a", True), ("b", False)):
+            made = Event(key, "north", 3, 7, 0.5, 1.0, 2.0, private, "f", now(), b"\x01")
+            book.release(key, lambda made=made: made, Policy(), chain)
+    return path
+
+
+def test_ledgers_are_shown_verified_and_exported(ledger):
+    before = ledger.read_bytes()
+    assert "classical ε in all: 0.5" in run("ledger", "show", ledger).stdout
+    rows = json.loads(run("ledger", "show", ledger, "--json").stdout)
+    assert [row["epsilon"] for row in rows] == [0.5, None]
+    assert "2 events" in run("ledger", "verify", ledger).stdout
+    assert json.loads(run("ledger", "export", ledger).stdout)[0]["payload"] == "01"
+    assert run("ledger", "export", ledger, "--csv").stdout.count("\n") == 3
+    assert ledger.read_bytes() == before
+
+
+def test_a_damaged_ledger_is_refused(ledger, tmp_path):
+    ledger.write_bytes(ledger.read_bytes()[:3000])
+    for command in ("show", "verify", "export"):
+        done = run("ledger", command, ledger)
+        assert done.returncode == 2
+        assert "Restore a backup" in " ".join(done.stderr.split())
+    assert run("ledger", "show", tmp_path / "nowhere").returncode == 2
+
+
+def test_replanning_from_the_command_line():
+    done = run("plan", "--now", 4, "--collected", "client 2=1", "--json")
+    assert json.loads(done.stdout)["collect_at"] == [10, 1, 4]
+
+
+def test_names_with_strange_letters_do_no_harm(tmp_path):
+    from agewise.scenario import TEMPLATE
+
+    text = TEMPLATE.replace('name = "north"', r'name = "[bold]x[/] $\\frac{$"')
+    (tmp_path / "odd.toml").write_text(text, encoding="utf-8")
+    done = run("plan", "odd.toml", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[bold]x[/]" in done.stdout

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -24,7 +29,9 @@ from agewise.mixing import ASSUMPTIONS, METHODS, Method
 from agewise.noise import slot_table
 from agewise.plan import Plan, SearchMethod
 from agewise.plan import plan as make_plan
+from agewise.plan import replan as make_replan
 from agewise.privacy.calibration import Rule
+from agewise.privacy.ledger import Event, Ledger
 from agewise.problem import Objective, Problem
 from agewise.scenario import TEMPLATE, load_scenario
 from agewise.scenarios import BUILT_IN
@@ -38,9 +45,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 done, 2 bad input, 3 a privacy budget would be overspent, "
-    "4 a run that did not complete.",
+    "130 interrupted.",
 )
 people = Console(stderr=True)
+
+
+def _console() -> Console:
+    """The console for results: wide enough for whole numbers where nobody set a width."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, 110))
 
 
 Figures = Literal["fig1", "fig2", "fig3a", "fig3b", "gains", "all"]
@@ -49,12 +62,16 @@ ScenarioArgument = Annotated[
     str, typer.Argument(help="A TOML file, or one of: " + ", ".join(BUILT_IN) + ".")
 ]
 EpsilonOption = Annotated[float | None, typer.Option(help="Privacy target ε of every client.")]
-MixingOption = Annotated[Method | None, typer.Option(help="How Δ is taken.")]
-EstimatorOption = Annotated[Estimator | None, typer.Option(help="What a client averages.")]
-CalibrationOption = Annotated[Rule | None, typer.Option(help="How noise is set.")]
+MixingOption = Annotated[
+    Method | None, typer.Option(help="Whose prior knowledge Δ holds for (see docs/notation.md).")
+]
+EstimatorOption = Annotated[
+    Estimator | None, typer.Option(help="Average as collected, or moved forward in time.")
+]
+CalibrationOption = Annotated[Rule | None, typer.Option(help="Noise by the formula, or tight.")]
 CapacityOption = Annotated[int | None, typer.Option(help="Clients that may collect in one slot.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-OutOption = Annotated[Path | None, typer.Option(help="Folder for figures and their CSV files.")]
+OutOption = Annotated[Path | None, typer.Option(help="Folder for figures and data files.")]
 
 
 def _version(wanted: bool) -> None:
@@ -85,6 +102,13 @@ def plan(
     keep_best: Annotated[
         bool, typer.Option("--keep-best", help="On Ctrl-C, show the best schedule so far.")
     ] = False,
+    now: Annotated[
+        int | None, typer.Option(help="Plan anew from this slot on, the earlier ones being past.")
+    ] = None,
+    collected: Annotated[
+        list[str] | None,
+        typer.Option(help="With --now: NAME=SLOT of a client that has collected; may be repeated."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="For random and simulated searches.")] = None,
     as_json: JsonOption = False,
     out: OutOption = None,
@@ -99,6 +123,8 @@ def plan(
         made = make_plan(
             problem, method=method, rng=_generator(seed), keep_best=keep_best, progress=advance
         )
+        if now is not None:
+            made = make_replan(made, now, _collected(collected), progress=advance)
     if as_json:
         print_json(made.to_dict())
     else:
@@ -119,6 +145,7 @@ def schemes(
     ] = None,
     mixing: MixingOption = None,
     estimator: EstimatorOption = None,
+    calibration: CalibrationOption = None,
     capacity: CapacityOption = None,
     as_json: JsonOption = False,
     out: OutOption = None,
@@ -127,7 +154,9 @@ def schemes(
 
     With --out, also draws loss and noise against ε over 0.01 to 1.
     """
-    problem = _problem(scenario, mixing=mixing, estimator=estimator, capacity=capacity)
+    problem = _problem(
+        scenario, mixing=mixing, estimator=estimator, calibration=calibration, capacity=capacity
+    )
     folder = _folder(out)
     with progress_bar("evaluating Theorem 1") as advance:
         rows = compare_schemes(problem, epsilon or None, progress=advance)
@@ -193,7 +222,7 @@ def reproduce(
             shown.add_row(
                 one.figure, one.claim, "[green]yes[/]" if one.holds else "[red]no[/]", one.evidence
             )
-        Console().print(shown)
+        _console().print(shown)
     _wrote(paths)
 
 
@@ -204,9 +233,13 @@ def init(
 ) -> None:
     """Write a commented scenario file to start from."""
     path = Path(name if name.endswith(".toml") else f"{name}.toml")
+    if not re.fullmatch(r"\w[\w. -]*", path.name) or path.stem in BUILT_IN:
+        raise InvalidInput(
+            "NAME", repr(name), "letters, digits, _ and -, and not the name of a built-in scenario"
+        )
     if path.exists() and not force:
         raise InvalidInput("NAME", str(path), "a file that does not exist", "Or give --force.")
-    text = TEMPLATE.replace("my_federation", path.stem.replace('"', "").replace("\\", ""))
+    text = TEMPLATE.replace("my_federation", path.stem)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -253,10 +286,74 @@ def ages(
         _draw_ages(problem, rows, folder)
 
 
+books = typer.Typer(
+    help="Look into a client's ledger: what was released, and what it adds up to.",
+    no_args_is_help=True,
+)
+app.add_typer(books, name="ledger")
+LedgerArgument = Annotated[Path, typer.Argument(help="The ledger file of a client.")]
+
+
+@books.command(epilog="Example: agewise ledger show north.ledger --json")
+def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
+    """List the events of a ledger, checked on the way. Never changes it."""
+    with Ledger.read(path) as ledger:
+        events = ledger.events()
+    if as_json:
+        print_json([_facts(event) for event in events])
+        return
+    shown = Table(title=escape(str(path)), title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("#", "client", "collected", "aggregated", "classical ε", "scale", "made at"):
+        shown.add_column(heading, justify="left" if heading == "client" else "right")
+    for event in events:
+        spent = f"{event.epsilon:.4g}" if event.private else "stand-in"
+        shown.add_row(
+            str(event.number), escape(event.client), str(event.collect_at),
+            str(event.aggregate_at), spent, f"{event.scale:.4g}", event.made_at,
+        )  # fmt: skip
+    console = _console()
+    console.print(shown)
+    classical = math.fsum(event.epsilon for event in events if event.private)
+    console.print(f"classical ε in all: {classical:.6g}", highlight=False)
+
+
+@books.command(epilog="Example: agewise ledger verify north.ledger")
+def verify(path: LedgerArgument) -> None:
+    """Check the file and its hash chain. Damage is reported, never repaired."""
+    with Ledger.read(path) as ledger:
+        count = ledger.verify()
+    typer.echo(f"{path}: {count} events, every one as it was written.")
+
+
+@books.command(epilog="Example: agewise ledger export north.ledger --csv > events.csv")
+def export(
+    path: LedgerArgument,
+    as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of JSON.")] = False,
+) -> None:
+    """Print all events for other programs, payloads in hexadecimal."""
+    with Ledger.read(path) as ledger:
+        rows = [{**_facts(event), "payload": event.payload.hex()} for event in ledger.events()]
+    if not as_csv:
+        print_json(rows)
+        return
+    names = [field.name for field in fields(Event)]
+    writer = csv.DictWriter(sys.stdout, fieldnames=names)
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    facts = event.facts()
+    if not event.private:
+        facts["epsilon"] = None  # a seed can be replayed: nothing is claimed for it
+    return facts
+
+
 def _print_plan(made: Plan) -> None:
-    problem, unit = made.problem, made.problem.unit
+    problem, unit = made.problem, escape(made.problem.unit)
     shown = Table(
-        title=f"{problem.name}: aggregate in slot {problem.aggregate_at}, ε = {problem.epsilon:g}",
+        title=f"{escape(problem.name)}: aggregate in slot {problem.aggregate_at}, "
+        f"ε = {problem.epsilon:g}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
@@ -266,10 +363,10 @@ def _print_plan(made: Plan) -> None:
         shown.add_column(heading, justify="right")
     for one in made.assignments:
         shown.add_row(
-            one.client, str(one.collect_at), str(one.age), f"{one.delta:.4f}",
-            f"{one.classical_epsilon:.4f}", f"{one.aged_epsilon:.4f}", f"{one.noise_scale:.4g}",
+            escape(one.client), str(one.collect_at), str(one.age), f"{one.delta:.4f}",
+            f"{one.classical_epsilon:.4g}", f"{one.aged_epsilon:.4g}", f"{one.noise_scale:.4g}",
         )  # fmt: skip
-    console = Console()
+    console = _console()
     console.print(shown)
     square = f" {unit}²" if unit else ""
     facts = [("loss gap", f"{made.gap:.6g}{square}")]
@@ -282,19 +379,27 @@ def _print_plan(made: Plan) -> None:
             ("optimality", f"no schedule has an objective below {made.lower_bound:.6g}{square} "
              f"(relative gap {made.relative_gap:.2g})")
         )  # fmt: skip
-    facts.append(("searched by", f"{made.method}, minimising the {problem.objective} objective"))
+    how = (
+        "drawn at random"
+        if made.method == "random"
+        else (
+            f"{made.method} search, minimising the "
+            + ("closed form" if made.method == "certified" else f"{problem.objective} objective")
+        )
+    )
+    facts.append(("schedule by", how))
     facts.append(("ε assumes", ASSUMPTIONS[problem.mixing]))
     facts += [("note", note) for note in made.notes]
     grid = Table.grid(padding=(0, 2))
     for name, value in facts:
-        grid.add_row(f"[bold]{name}[/]", value)
+        grid.add_row(f"[bold]{name}[/]", value if name != "note" else escape(value))
     console.print(grid)
 
 
 def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:
-    unit = f" ({problem.unit}²)" if problem.unit else ""
+    unit = f" ({escape(problem.unit)}²)" if problem.unit else ""
     shown = Table(
-        title=f"{problem.name}: the six schemes",
+        title=f"{escape(problem.name)}: the six schemes",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1),
@@ -312,9 +417,13 @@ def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:
             f"{row.gap:.6g}", f"{row.bound:.6g}", f"{row.mean_noise:.4g}",
             end_section=index + 1 == len(rows) or rows[index + 1].epsilon != row.epsilon,
         )  # fmt: skip
-    console = Console()
+    console = _console()
     console.print(shown)
-    console.print(f"ε assumes {ASSUMPTIONS[problem.mixing]}", soft_wrap=True, highlight=False)
+    _print_assumptions(console, problem)
+
+
+def _print_assumptions(console: Console, problem: Problem) -> None:
+    console.print(f"ε assumes {ASSUMPTIONS[problem.mixing]}", highlight=False)
 
 
 def _draw_schemes(
@@ -336,7 +445,7 @@ def _draw_schemes(
 
 def _print_ages(problem: Problem, rows: list[dict[str, Any]]) -> None:
     shown = Table(
-        title=f"{problem.name}: noise for an aged ε of {problem.epsilon:g}, "
+        title=f"{escape(problem.name)}: noise for an aged ε of {problem.epsilon:g}, "
         f"mixing {problem.mixing}, estimator {problem.estimator}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
@@ -345,14 +454,16 @@ def _print_ages(problem: Problem, rows: list[dict[str, Any]]) -> None:
         shown.add_column(heading, justify="left" if heading == "client" else "right")
     for index, row in enumerate(rows):
         shown.add_row(
-            row["client"] if row["age"] == 0 else "",
+            escape(row["client"]) if row["age"] == 0 else "",
             str(row["age"]),
-            f"{row['delta']:.3f}",
-            f"{row['classical_epsilon']:.4f}",
-            f"{row['noise_scale']:.3f}",
+            f"{row['delta']:.4g}",
+            f"{row['classical_epsilon']:.4g}",
+            f"{row['noise_scale']:.4g}",
             end_section=index + 1 == len(rows) or rows[index + 1]["age"] == 0,
         )
-    Console().print(shown)
+    console = _console()
+    console.print(shown)
+    _print_assumptions(console, problem)
 
 
 def _draw_ages(problem: Problem, rows: list[dict[str, Any]], folder: Path) -> None:
@@ -404,6 +515,16 @@ def _problem(scenario: str, **changes: Any) -> Problem:
     return load_scenario(scenario).replace(**given)
 
 
+def _collected(pairs: list[str] | None) -> dict[str, int]:
+    held = {}
+    for pair in pairs or []:
+        name, _, slot = pair.rpartition("=")
+        if not name or not slot.strip().isdigit():
+            raise InvalidInput("--collected", repr(pair), "NAME=SLOT")
+        held[name] = int(slot)
+    return held
+
+
 def _folder(out: Path | None) -> Path | None:
     if out is None:
         return None
@@ -421,17 +542,29 @@ def _generator(seed: int | None) -> Any:
 
 
 def _wrote(paths: list[Path]) -> None:
-    people.print("Wrote " + ", ".join(str(p) for p in paths), soft_wrap=True, highlight=False)
+    names = escape(", ".join(str(p) for p in paths))
+    people.print(f"Wrote {names}", soft_wrap=True, highlight=False)
 
 
 def main() -> None:
     """Run the command line; anything wrong with the input ends in one message and a code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter shows a stand-in
+            stream.reconfigure(errors="replace")
     try:
         app()
     except AgewiseError as error:
-        people.print(f"[bold red]Error:[/] {_escaped(str(error))}", soft_wrap=True, highlight=False)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}. Give a place that can be written to.", 2)
+    except KeyboardInterrupt:
+        _fail("interrupted; files written so far are complete, others are missing.", 130)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
+def _fail(message: str, code: int) -> None:
+    people.print(f"[bold red]Error:[/] {escape(message)}", soft_wrap=True, highlight=False)
+    sys.exit(code)

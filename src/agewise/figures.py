@@ -60,7 +60,7 @@ def save_csv(rows: Iterable[dict[str, Any]], folder: Path, name: str) -> Path:
     """Write the numbers behind a figure."""
     listed = list(rows)
     path = folder / f"{name}.csv"
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(listed[0]))
         writer.writeheader()
         writer.writerows(listed)
@@ -88,6 +88,11 @@ def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> N
         )
 
 
+def _verbatim(text: str) -> str:
+    """A name is a name, not mathematics, whatever letters it has."""
+    return text.replace("$", r"\$")
+
+
 def ageing_figure(
     clients: Sequence[str], curves: dict[str, list[tuple[Any, Any]]], epsilon: float, unit: str
 ) -> Figure:
@@ -107,7 +112,7 @@ def ageing_figure(
                 delta, scale = series[column]
                 top.plot(range(len(delta)), delta, color=colour, marker=marker, label=method)
                 bottom.plot(range(len(scale)), scale, color=colour, marker=marker, label=method)
-            top.set_title(name)
+            top.set_title(_verbatim(name))
             top.set_ylim(0, 1.05)
             bottom.set_ylim(bottom=0)
             bottom.set_xlabel("age of the data (slots)")
@@ -133,7 +138,8 @@ def timeline_figure(made: Plan) -> Figure:
                 "", (one.collect_at + 0.5, row - 0.42), (one.collect_at + 0.5, row + 0.05),
                 arrowprops={"arrowstyle": "-|>", "color": "#333333", "linewidth": 1.6},
             )  # fmt: skip
-            text = f"age {one.age}, noise {one.noise_scale:.3g} {made.problem.unit}".rstrip()
+            unit = _verbatim(made.problem.unit)
+            text = f"age {one.age}, noise {one.noise_scale:.3g} {unit}".rstrip()
             room = one.collect_at < 0.6 * last
             axes.text(
                 one.collect_at + (0.75 if room else -0.65), row, text,
@@ -141,7 +147,7 @@ def timeline_figure(made: Plan) -> Figure:
             )  # fmt: skip
         axes.axvline(last + 0.5, color="#333333", linewidth=1.4)
         axes.text(last + 0.6, (len(clients) - 1) / 2, "server\naggregates", va="center", fontsize=9)
-        axes.set_yticks(range(len(clients)), [one.client for one in clients])
+        axes.set_yticks(range(len(clients)), [_verbatim(one.client) for one in clients])
         axes.set_ylim(len(clients) - 0.4, -0.7)
         axes.set_xlim(0.4, last + 1.8)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=min(last, 25), integer=True))
@@ -149,7 +155,8 @@ def timeline_figure(made: Plan) -> Figure:
         axes.set_xlabel("slot (bar: collect, train, add noise; arrow: upload)")
         axes.grid(axis="y", visible=False)
         axes.set_title(
-            f"{made.problem.name}: a plan for ε = {made.problem.epsilon:g}, loss gap {made.gap:.4g}"
+            f"{_verbatim(made.problem.name)}: a plan for ε = {made.problem.epsilon:g}, "
+            f"loss gap {made.gap:.4g} {_verbatim(made.problem.unit and made.problem.unit + '²')}"
         )
     return figure
 

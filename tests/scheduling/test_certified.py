@@ -180,6 +180,7 @@ def test_capacity_by_prices_is_feasible_and_its_bound_is_true(rng, monkeypatch):
     priced = solve_schedule(u, b, capacity=30)
     assert np.bincount(priced.columns).max() <= 30
     assert priced.lower_bound <= exact.objective
+    assert check_schedule(priced, u, b, 30).holds
     assert exact.lower_bound <= priced.objective
     assert priced.relative_gap < 0.05
 

@@ -362,7 +362,7 @@ def _by_prices(tables: Tables, capacity: int, start: Array, progress: Progress |
     made = _as_schedule_blocks(tables, columns)
     return replace(
         made, lower_bound=min(best_bound, made.objective), multipliers=at, prices=prices,
-        iterations=REFINEMENTS,
+        iterations=REFINEMENTS, proof=Leaf(tuple(at.tolist()), tuple(prices.tolist())),
     )  # fmt: skip
 
 

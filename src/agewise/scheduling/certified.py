@@ -33,13 +33,19 @@ from agewise.scheduling.tables import Stream, Tables, check_block, checked_count
 Progress = Callable[[int, int], None]
 
 SAMPLE = 20_000
-"""Rows that a first guess of λ is made from."""
+"""Rows up to which all of them are looked at in every step."""
+
+GUESS = 20_000
+"""Rows that a first guess of λ is made from where there are more."""
 
 EXHAUSTIVE = 50_000
 """Schedules up to which all of them are simply tried."""
 
 FINISH_CLIENTS = 128
 """Clients up to which the remaining gap is closed by branch and bound, or by enumeration."""
+
+LOOSE = 100
+"""Sampled rows that may still be undecided when a guess of λ is good enough."""
 
 ENOUGH = 5e-7
 """Relative gap at which many clients count as done."""
@@ -155,7 +161,7 @@ def _polish(
     if found.multipliers is None or found.lower_bound is None:
         return found
     try:
-        if tables.clients <= SAMPLE:
+        if (found.relative_gap or 0.0) > ENOUGH or tables.clients <= FINISH_CLIENTS:
             columns, objective = improve(tables.u, tables.b, found.columns, found.multipliers)
             if objective < found.objective:
                 found = replace(found, columns=columns, objective=objective)
@@ -276,17 +282,17 @@ class _Rows:
         low, high = (x + rest for x in self.range()) if slope else (0.0, 0.0)
         if near is not None or not slope:
             low = high = near or 0.0
-            width = 1e-7 * abs(low) + 1e-12
+            width = 1e-3 * abs(low) + 1e-12
             while not above(low) and width < 1e300:
                 low, width = low - width, width * 8
-            width = 1e-7 * abs(high) + 1e-12
+            width = 1e-3 * abs(high) + 1e-12
             while above(high) and width < 1e300:
                 high, width = high + width, width * 8
         for step in range(1100):
             middle = (low + high) / 2
             if middle in (low, high) or high - low <= 1e-15 * max(abs(low), abs(high)):
                 break
-            if loose and step % 4 == 3:
+            if loose and step % 3 == 2:
                 changed = int((self.choose(low) != self.choose(high)).sum())
                 if changed <= loose:
                     break
@@ -344,7 +350,13 @@ def _scalar_of_many(
     picked, sample = _sample(tables, weight)
     share = sample.weight.sum() / weight.sum()
     scaled = _Rows(sample.u, sample.b, sample.weight / share)
-    at = float(np.mean(scaled.crossing(0.0, 1.0, loose=64)) if start is None else start[0])
+    if start is not None:
+        at = float(start[0])
+    else:  # a rough guess from a few rows, a better one from more
+        few = _Rows(scaled.u[::10], scaled.b[::10], scaled.weight[::10])
+        few.weight = few.weight * (scaled.weight.sum() / few.weight.sum())
+        rough = float(np.mean(few.crossing(0.0, 1.0, loose=20)))
+        at = float(np.mean(scaled.crossing(0.0, 1.0, near=rough, loose=LOOSE)))
     best: Schedule | None = None
     bound, proven_at = -math.inf, np.array([at])
     known: list[tuple[float, float]] = []
@@ -353,7 +365,7 @@ def _scalar_of_many(
         if value > bound:
             bound, proven_at = value, np.array([at])
         known.append((at, float(bias[0]) - at))
-        if passes == 1 and known[0][1] ** 2 > 1e-6 * abs(value):  # too far off to be worth it
+        if passes < PASSES and known[-1][1] ** 2 > 1e-2 * abs(value):  # too far off to mend
             at = _next_multiplier(scaled, known)
             continue
         found = _make_up(picked, sample, columns, cost, float(bias[0]), at, counts)
@@ -372,12 +384,12 @@ def _scalar_of_many(
 
 def _sample(tables: Tables, weight: Array) -> tuple[NDArray[np.intp], _Rows]:
     """Evenly spread rows, and which ones."""
-    stride = max(1, tables.clients // SAMPLE)
+    stride = max(1, tables.clients // GUESS)
     if tables.in_memory:
         u, b = tables.u[::stride], tables.b[::stride, :, 0]
     else:
         parts = [
-            (u[(-first) % stride :: stride], b[(-first) % stride :: stride, :, 0])
+            (u[(-first) % stride :: stride].copy(), b[(-first) % stride :: stride, :, 0].copy())
             for first, u, b in tables.blocks()
         ]
         u, b = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
@@ -393,7 +405,7 @@ def _next_multiplier(scaled: _Rows, known: list[tuple[float, float]]) -> float:
         before, earlier = known[-2]
         return at - excess * (at - before) / (excess - earlier)
     off = excess - (scaled.bias(scaled.choose(at)) - at)  # the sample's own error at this λ
-    return float(np.mean(scaled.crossing(off, 1.0, near=at, loose=64)))
+    return float(np.mean(scaled.crossing(off, 1.0, near=at, loose=LOOSE)))
 
 
 def _make_up(

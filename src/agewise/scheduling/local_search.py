@@ -7,8 +7,11 @@ from numpy.typing import NDArray
 
 from agewise.process.joint import Array
 
-CANDIDATES = 1500
+CANDIDATES = 1536
 """Moves of small reduced cost that are tried in pairs."""
+
+OCTAVES = 16
+"""Sizes of steps that are told apart, each half the one before."""
 
 ROUNDS = 200
 
@@ -23,7 +26,7 @@ def improve(
     """
     rows = np.arange(len(u))
     columns = np.array(columns, dtype=np.intp)
-    client, column = _cheap_moves(u, b, multipliers)
+    client, column = _cheap_moves(u, b, columns, multipliers)
     bias = b[rows, columns].sum(axis=0)
     for _ in range(ROUNDS):
         costs = u[client, column] - u[client, columns[client]]
@@ -44,15 +47,30 @@ def improve(
     return columns, _objective(u, b, columns)
 
 
-def _cheap_moves(u: Array, b: Array, multipliers: Array) -> tuple[NDArray[np.intp], ...]:
-    """The cells of smallest reduced cost, as (client, column); of many clients, only some."""
+def _cheap_moves(
+    u: Array, b: Array, columns: NDArray[np.intp], multipliers: Array
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Moves of small reduced cost and of every size of step, as (client, column).
+
+    Large steps and small ones, in either direction, are each represented by their cheapest:
+    together they can make up any difference between Σb and λ.
+    """
     few = 200_000 // u.shape[1] + 1
     some = np.arange(len(u)) if len(u) <= few else np.linspace(0, len(u) - 1, few).astype(np.intp)
     cost = u[some] + 2 * (b[some] @ multipliers)
-    reduced = cost - cost.min(axis=1, keepdims=True)
-    count = min(CANDIDATES, int(np.isfinite(reduced).sum()))
-    flat = np.argpartition(reduced.ravel(), count - 1)[:count]
-    client, column = np.unravel_index(flat, reduced.shape)
+    reduced = (cost - cost.min(axis=1, keepdims=True)).ravel()
+    step = (b[some] - b[some, columns[some]][:, None]).reshape(-1, b.shape[2])
+    size = np.abs(step).max(axis=1)
+    largest = float(size.max()) or 1.0
+    with np.errstate(divide="ignore"):
+        octave = np.clip(-np.log2(size / largest), 0, OCTAVES - 1).astype(np.intp)
+    kind = 2 * octave + (step[:, 0] > 0)
+    usable = np.isfinite(reduced) & (size > 0)
+    order = np.lexsort((reduced, kind))
+    order = order[usable[order]]
+    first = np.searchsorted(kind[order], np.arange(2 * OCTAVES))
+    rank = np.arange(order.size) - first[kind[order]]
+    client, column = np.unravel_index(order[rank < CANDIDATES // (2 * OCTAVES)], cost.shape)
     return some[client], column
 
 

@@ -1,0 +1,338 @@
+"""The account of what a client has released: durable, append-only, checked on every opening.
+
+One SQLite file on the client's own disk. A release is one row: the event and the exact noised
+bytes, committed in one transaction *before* anything leaves the client. A retry finds the row and
+sends the stored bytes again; fresh noise would be a second release. Each row carries the hash of
+the row before it, so that a changed, missing or reordered row is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from agewise.errors import AgewiseError, InvalidInput, positive
+from agewise.mixing import Method
+from agewise.privacy.composition import Release, Total, composed_epsilon
+from agewise.process import Process
+
+SCHEMA = 1
+GENESIS = "0" * 64
+PATIENCE = 30.0
+"""Seconds to wait for another process that writes to the same ledger."""
+
+_TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE events (
+  number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, client TEXT NOT NULL,
+  collect_at INTEGER NOT NULL, aggregate_at INTEGER NOT NULL, epsilon REAL NOT NULL,
+  sensitivity REAL NOT NULL, scale REAL NOT NULL, private INTEGER NOT NULL,
+  fingerprint TEXT NOT NULL, made_at TEXT NOT NULL, payload BLOB NOT NULL,
+  previous TEXT NOT NULL, hash TEXT NOT NULL
+) STRICT;
+"""
+
+
+class BudgetExceeded(AgewiseError):
+    """A release that the client's own policy does not allow. Nothing was released."""
+
+    exit_code = 3
+
+
+class LedgerDamaged(AgewiseError):
+    """A ledger that is not what was written: nothing can be concluded from it."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a client allows itself to spend, at most; None is no limit.
+
+    `window` counts only releases collected in the last so many slots before the aggregation at
+    hand (None: all there ever were).
+    """
+
+    max_aged_epsilon: float | None = None
+    max_classical_epsilon: float | None = None
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_aged_epsilon", "max_classical_epsilon"):
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
+        if self.window is not None and not (isinstance(self.window, int) and self.window >= 1):
+            raise InvalidInput("window", self.window, "a whole number of slots, 1 or more")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One release, as it stands in the ledger. Slots are counted over all runs of the client."""
+
+    key: str
+    client: str
+    collect_at: int
+    aggregate_at: int
+    epsilon: float
+    sensitivity: float
+    scale: float
+    private: bool
+    fingerprint: str
+    made_at: str
+    payload: bytes
+    number: int = 0
+    hash: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        """Everything but the payload, for people and programs."""
+        return {k: v for k, v in asdict(self).items() if k != "payload"}
+
+
+class Ledger:
+    """A client's ledger. `Ledger(path)` opens or creates it; `Ledger.read(path)` never writes."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        try:
+            self._database = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=FULL")
+            with self._exclusively():
+                if not self._names():
+                    for statement in _TABLES.strip().split(";\n"):
+                        self._database.execute(statement)
+                    self._database.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
+        except sqlite3.OperationalError as error:
+            raise InvalidInput(
+                "ledger", f"{self.path} ({error})", "a file that can be written to",
+                "Nothing was released.",
+            ) from None  # fmt: skip
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from None
+        self.verify()
+
+    @classmethod
+    def read(cls, path: Path | str) -> Ledger:
+        """Open an existing ledger for reading only, and check it."""
+        self = cls.__new__(cls)
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise InvalidInput("ledger", str(path), "an existing ledger file")
+        uri = f"{self.path.absolute().as_uri()}?mode=ro"
+        try:
+            self._database = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
+            if not self._names():
+                raise self._damaged("it holds no ledger")
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from None
+        self.verify()
+        return self
+
+    def close(self) -> None:
+        """Close the file. Everything recorded is on disk already."""
+        self._database.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def events(self) -> list[Event]:
+        """All events, oldest first."""
+        return [event for event, _ in self._rows()]
+
+    def find(self, key: str) -> Event | None:
+        """The event with this key, if it was ever recorded."""
+        return next((event for event in self.events() if event.key == key), None)
+
+    def total(
+        self,
+        process: Process,
+        aggregate_at: int,
+        method: Method = "exact",
+        law: ArrayLike | None = None,
+        window: int | None = None,
+    ) -> Total:
+        """What the private releases add up to, as seen in slot `aggregate_at`."""
+        counted = _counted(self.events(), aggregate_at, window)
+        return composed_epsilon(counted, process, aggregate_at, method, law)
+
+    def release(
+        self,
+        key: str,
+        make: Callable[[], Event],
+        policy: Policy,
+        process: Process,
+        method: Method = "exact",
+        law: ArrayLike | None = None,
+    ) -> Event:
+        """Record a release and return it; if `key` was released before, return that one.
+
+        `make` draws the noise and is called only if the key is new, inside the transaction that
+        also checks the policy and stores the bytes.
+
+        Guarantees
+            After this returns, the event and its bytes are on disk. Whatever crashes, the same
+            key never yields two different payloads, and the ledger never shows less than what
+            was returned. However many processes share the file, the total never exceeds the
+            policy. Raises `BudgetExceeded` with nothing recorded.
+        """
+        try:
+            with self._exclusively():
+                known = self._check_rows()
+                for event in known:
+                    if event.key == key:
+                        return event
+                made = make()
+                if made.key != key:
+                    raise InvalidInput("key", made.key, key)
+                _keep_to(policy, known, made, process, method, law)
+                return self._append(made, known)
+        except sqlite3.OperationalError as error:
+            raise InvalidInput(
+                "ledger", f"{self.path} ({error})", "a file that can be written to",
+                "Nothing was released.",
+            ) from None  # fmt: skip
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from None
+
+    def verify(self) -> int:
+        """Check version, file and hash chain; return the number of events, or say what is wrong."""
+        try:
+            found = dict(self._database.execute("SELECT key, value FROM meta").fetchall())
+            if found.get("schema") != str(SCHEMA):
+                raise InvalidInput(
+                    "ledger", f"{self.path} of schema {found.get('schema')}", f"schema {SCHEMA}",
+                    "Use the release of Agewise that wrote it; keep the file as it is.",
+                )  # fmt: skip
+            state = self._database.execute("PRAGMA integrity_check").fetchone()[0]
+            if state != "ok":
+                raise self._damaged(str(state))
+            return len(self._check_rows())
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from None
+
+    def _check_rows(self) -> list[Event]:
+        previous, number, events = GENESIS, 0, []
+        for event, before in self._rows():
+            number += 1
+            if event.number != number:
+                raise self._damaged(f"event {number} is missing")
+            if before != previous or _hash(event, previous) != event.hash:
+                raise self._damaged(f"event {number} is not what was written")
+            previous = event.hash
+            events.append(event)
+        head = self._database.execute("SELECT value FROM meta WHERE key = 'head'").fetchone()
+        if (head[0] if head else f"0 {GENESIS}") != f"{number} {previous}":
+            raise self._damaged("its last events are missing")
+        return events
+
+    def _append(self, made: Event, known: list[Event]) -> Event:
+        previous = known[-1].hash if known else GENESIS
+        numbered = Event(**{**asdict(made), "number": len(known) + 1, "hash": ""})
+        event = Event(**{**asdict(numbered), "hash": _hash(numbered, previous)})
+        self._database.execute(
+            "INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            (event.number, event.key, event.client, event.collect_at, event.aggregate_at,
+             event.epsilon, event.sensitivity, event.scale, int(event.private),
+             event.fingerprint, event.made_at, event.payload, previous, event.hash),
+        )  # fmt: skip
+        self._database.execute(
+            "INSERT OR REPLACE INTO meta VALUES ('head', ?)", (f"{event.number} {event.hash}",)
+        )
+        return event
+
+    def _rows(self) -> Iterator[tuple[Event, str]]:
+        for row in self._database.execute("SELECT * FROM events ORDER BY number"):
+            number, key, client, collect_at, aggregate_at, epsilon, sensitivity, scale = row[:8]
+            private, fingerprint, made_at, payload, previous, digest = row[8:]
+            yield Event(
+                key, client, collect_at, aggregate_at, epsilon, sensitivity, scale,
+                bool(private), fingerprint, made_at, payload, number, digest,
+            ), previous  # fmt: skip
+
+    def _names(self) -> list[str]:
+        rows = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return [row[0] for row in rows]
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+    def _damaged(self, what: str) -> LedgerDamaged:
+        return LedgerDamaged(
+            f"ledger {self.path} is damaged: {what}. It is not repaired, and nothing is released "
+            "from it. Restore a backup, or set it aside and count its client's budget as spent."
+        )
+
+
+def now() -> str:
+    """The time of an event, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _hash(event: Event, previous: str) -> str:
+    facts = {k: v for k, v in event.facts().items() if k != "hash"}
+    facts["epsilon"], facts["sensitivity"], facts["scale"] = (
+        float(facts[name]).hex() for name in ("epsilon", "sensitivity", "scale")
+    )
+    body = json.dumps(facts, sort_keys=True).encode() + b"\n" + event.payload
+    return hashlib.sha256(previous.encode() + b"\n" + body).hexdigest()
+
+
+def _counted(events: list[Event], aggregate_at: int, window: int | None) -> list[Release]:
+    """The private releases that count: those with noise, or without any, in the window."""
+    return [
+        Release(event.collect_at, event.epsilon)
+        for event in events
+        if event.private
+        and event.epsilon > 0
+        and event.collect_at <= aggregate_at
+        and (window is None or event.collect_at > aggregate_at - window)
+    ]
+
+
+def _keep_to(
+    policy: Policy,
+    known: list[Event],
+    made: Event,
+    process: Process,
+    method: Method,
+    law: ArrayLike | None,
+) -> None:
+    """Refuse an event that would take the total over the policy; say what remains."""
+    if not made.private or (
+        policy.max_aged_epsilon is None and policy.max_classical_epsilon is None
+    ):
+        return
+    at = max([made.aggregate_at, *(e.aggregate_at for e in known)])
+    before = composed_epsilon(_counted(known, at, policy.window), process, at, method, law)
+    after = composed_epsilon(_counted([*known, made], at, policy.window), process, at, method, law)
+    for name, limit, spent, wanted in (
+        ("aged ε", policy.max_aged_epsilon, before.aged, after.aged),
+        ("classical ε", policy.max_classical_epsilon, before.classical, after.classical),
+    ):
+        if limit is not None and not wanted <= limit:
+            left = max(0.0, limit - spent) if math.isfinite(spent) else 0.0
+            raise BudgetExceeded(
+                f"client {made.client!r} would reach {name} {wanted:.6g}, its policy allows "
+                f"{limit:.6g}: {left:.6g} remains. Nothing was released. Wait until earlier "
+                "releases have aged, or raise the policy on the client."
+            )

@@ -1,0 +1,225 @@
+import dataclasses
+import multiprocessing
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+
+import agewise as aw
+from agewise.privacy.ledger import BudgetExceeded, Event, Ledger, LedgerDamaged, Policy, now
+
+CHAIN = aw.birth_death(0.2, 0.3, [1, 2, 3])
+
+
+def event(key, epsilon=0.5, slot=3, private=True, payload=b"noised"):
+    return Event(
+        key=key, client="north", collect_at=slot, aggregate_at=slot + 4, epsilon=epsilon,
+        sensitivity=1.0, scale=1 / epsilon, private=private, fingerprint=CHAIN.fingerprint,
+        made_at=now(), payload=payload,
+    )  # fmt: skip
+
+
+def put(ledger, made, policy=Policy()):  # noqa: B008
+    return ledger.release(made.key, lambda: made, policy, CHAIN)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "north.ledger"
+
+
+def test_what_was_recorded_is_there_after_reopening(path):
+    with Ledger(path) as ledger:
+        made = [put(ledger, event(f"run {i}", slot=i, payload=bytes([i]))) for i in range(1, 6)]
+    with Ledger.read(path) as again:
+        assert again.events() == made
+        assert again.verify() == 5
+        assert again.find("run 3").payload == b"\x03"
+        assert again.find("run 9") is None
+
+
+def test_a_retry_returns_the_stored_bytes_and_draws_no_noise(path):
+    with Ledger(path) as ledger:
+        first = put(ledger, event("once", payload=b"first"))
+        again = ledger.release("once", lambda: pytest.fail("noise drawn twice"), Policy(), CHAIN)
+    assert again == first
+
+
+def test_the_total_is_the_composition_of_private_events(path):
+    with Ledger(path) as ledger:
+        put(ledger, event("a", 0.5, slot=2))
+        put(ledger, event("b", 0.7, slot=5))
+        put(ledger, event("simulated", 9.0, slot=5, private=False))
+        total = ledger.total(CHAIN, 8)
+        recent = ledger.total(CHAIN, 8, window=4)
+    wanted = aw.composed_epsilon([aw.Release(2, 0.5), aw.Release(5, 0.7)], CHAIN, 8)
+    assert total == wanted
+    assert recent.classical == 0.7
+
+
+def test_a_release_over_the_policy_is_refused_and_leaves_nothing(path):
+    policy = Policy(max_classical_epsilon=1.0)
+    with Ledger(path) as ledger:
+        put(ledger, event("a", 0.7), policy)
+        with pytest.raises(BudgetExceeded, match=r"reach classical ε 1.4, .*0.3 remains"):
+            put(ledger, event("b", 0.7), policy)
+        assert len(ledger.events()) == 1
+        put(ledger, event("c", 0.3), policy)
+        aged = Policy(max_aged_epsilon=0.02)
+        with pytest.raises(BudgetExceeded, match="aged ε"):
+            put(ledger, event("d", 0.9, slot=9), aged)
+    assert BudgetExceeded.exit_code == 3
+
+
+def test_a_window_frees_what_has_aged_out(path):
+    policy = Policy(max_classical_epsilon=1.0, window=10)
+    with Ledger(path) as ledger:
+        put(ledger, event("a", 0.9, slot=1), policy)
+        with pytest.raises(BudgetExceeded):
+            put(ledger, event("b", 0.9, slot=5), policy)
+        put(ledger, event("c", 0.9, slot=40), policy)
+
+
+def test_an_interrupted_release_leaves_nothing(path):
+    with Ledger(path) as ledger:
+
+        def crash():
+            raise RuntimeError("power cut")
+
+        with pytest.raises(RuntimeError):
+            ledger.release("a", crash, Policy(), CHAIN)
+        assert ledger.events() == []
+        put(ledger, event("a"))
+
+
+def hammer(path, worker, attempts):
+    done = 0
+    with Ledger(path) as ledger:
+        for i in range(attempts):
+            made = event(f"{worker}-{i}", 0.01, slot=1 + i % 7)
+            try:
+                put(ledger, made, Policy(max_classical_epsilon=1.0))
+                done += 1
+            except BudgetExceeded:
+                pass
+    return done
+
+
+def test_two_processes_never_overspend(path):
+    Ledger(path).close()
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        done = pool.starmap(hammer, [(path, "one", 500), (path, "two", 500)])
+    with Ledger.read(path) as ledger:
+        total = ledger.total(CHAIN, 100)
+        assert len(ledger.events()) == sum(done)
+    assert total.classical <= 1.0
+    assert sum(done) in (99, 100)  # the hundredth may miss the limit by rounding
+
+
+@pytest.fixture
+def filled(path):
+    with Ledger(path) as ledger:
+        for i in range(1, 30):
+            put(ledger, event(f"run {i}", slot=i, payload=bytes(range(200))))
+        ledger._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path
+
+
+def test_reading_changes_nothing(filled):
+    before = filled.read_bytes()
+    with Ledger.read(filled) as ledger:
+        ledger.total(CHAIN, 40)
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            ledger._database.execute("DELETE FROM events")
+    assert filled.read_bytes() == before
+
+
+def test_flipped_bytes_are_noticed(filled, tmp_path):
+    rng = np.random.default_rng(0)
+    original = filled.read_bytes()
+    payload_at = original.index(bytes(range(200)))
+    places = [payload_at + 100, *rng.integers(0, len(original), 60).tolist()]
+    noticed, messages = 0, []
+    for k, place in enumerate(places):
+        data = bytearray(original)
+        data[place] ^= 0xFF
+        copy = tmp_path / f"copy{k}.ledger"
+        copy.write_bytes(data)
+        try:
+            with Ledger.read(copy) as ledger, Ledger.read(filled) as untouched:
+                assert ledger.events() == untouched.events()  # a byte that holds nothing
+        except (LedgerDamaged, aw.InvalidInput) as error:
+            noticed += 1
+            messages.append(str(error))
+        if k == 0:
+            assert noticed == 1
+    assert noticed > 20
+    assert all("ledger" in message for message in messages)
+
+
+@pytest.mark.parametrize("keep", [0, 10, 3000, 8192])
+def test_truncated_files_are_refused(filled, keep):
+    filled.write_bytes(filled.read_bytes()[:keep])
+    for opening in (Ledger.read, Ledger) if keep else (Ledger.read,):
+        with pytest.raises((LedgerDamaged, aw.InvalidInput), match="ledger"):
+            opening(filled)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE events SET epsilon = 0.0001 WHERE number = 3",
+        "UPDATE events SET payload = x'00' WHERE number = 3",
+        "DELETE FROM events WHERE number = 3",
+        "DELETE FROM events WHERE number = 29",
+        "UPDATE events SET private = 0 WHERE number = 1",
+    ],
+)
+def test_a_tampered_ledger_is_refused_and_not_repaired(filled, statement):
+    with sqlite3.connect(filled) as database:
+        database.execute(statement)
+    database.close()
+    for opening in (Ledger.read, Ledger):
+        with pytest.raises(LedgerDamaged, match=r"not repaired.*Restore a backup"):
+            opening(filled)
+
+
+@pytest.mark.parametrize("schema", ["0", "2", "x"])
+def test_another_schema_is_refused(filled, schema):
+    with sqlite3.connect(filled) as database:
+        database.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (schema,))
+    database.close()
+    with pytest.raises(aw.InvalidInput, match=f"of schema {schema}; allowed: schema 1"):
+        Ledger(filled)
+
+
+def test_files_that_are_no_ledgers(tmp_path, filled):
+    with pytest.raises(aw.InvalidInput, match="existing ledger"):
+        Ledger.read(tmp_path / "nowhere")
+    text = tmp_path / "text"
+    text.write_text("hello, this is not a database, whatever its length may be" * 50)
+    for opening in (Ledger, Ledger.read):
+        with pytest.raises(LedgerDamaged):
+            opening(text)
+    with pytest.raises(aw.InvalidInput, match="can be written"):
+        Ledger(tmp_path / "no" / "such" / "folder")
+    copy = tmp_path / "copy"
+    shutil.copy(filled, copy)
+    assert Ledger.read(copy).verify() == 29
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"max_aged_epsilon": 0}, "max_aged_epsilon is 0"), ({"window": 0}, "window is 0"),
+     ({"max_classical_epsilon": float("nan")}, "max_classical_epsilon is nan")],
+)  # fmt: skip
+def test_bad_policies_are_refused(changes, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        Policy(**changes)
+
+
+def test_a_key_that_does_not_fit_is_refused(path):
+    with Ledger(path) as ledger, pytest.raises(aw.InvalidInput, match="key"):
+        ledger.release("other", lambda: event("this"), Policy(), CHAIN)
+    assert dataclasses.is_dataclass(event("x"))
