@@ -421,7 +421,10 @@ def _make_up(
     rows = np.arange(len(picked))
     chosen = columns[picked]
     rest = bias - sample.bias(chosen) - at  # what the sample's Σ b has to cancel
-    share = sample.between(*sample.crossing(rest, 0.0, near=at, loose=64), -rest)
+    ends = (at, at)  # near enough as it is
+    if (bias - at) ** 2 > 0.1 * ENOUGH * abs(cost + bias**2):
+        ends = sample.crossing(rest, 0.0, near=at, loose=64)
+    share = sample.between(*ends, -rest)
     spent = float((sample.u[rows, chosen] * sample.weight).sum())
     total = bias - sample.bias(chosen) + float((share * sample.b).sum())
     made = cost - spent + float((share * np.where(share > 0, sample.u, 0)).sum()) + total**2
