@@ -150,7 +150,10 @@ def timeline_figure(made: Plan) -> Figure:
         axes.set_yticks(range(len(clients)), [_verbatim(one.client) for one in clients])
         axes.set_ylim(len(clients) - 0.4, -0.7)
         axes.set_xlim(0.4, last + 1.8)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=min(last, 25), integer=True))
+        if last <= 30:
+            axes.set_xticks(range(1, last + 1))
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_axisbelow(True)
         axes.set_xlabel("slot (bar: collect, train, add noise; arrow: upload)")
         axes.grid(axis="y", visible=False)
@@ -208,6 +211,8 @@ def schemes_figure(rows: Sequence[SchemeRow], quantity: str, label: str) -> Figu
                 color=COLOURS[place],
                 marker=MARKERS[place],
                 linestyle="--" if scheme % 2 else "-",
+                linewidth=5.5 - 0.7 * scheme,  # thick ones first, so that those behind still show
+                markersize=9 - 0.7 * scheme,
                 label=f"{scheme}) {chosen[0].name}",
             )
         axes.set_xscale("log")
