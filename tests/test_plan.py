@@ -115,6 +115,8 @@ def changed(**changes):
         (changed(epsilon=1e-9), "epsilon is 1e-09"),
         (changed(noise_scales=[0.0, 0.0, 0.0]), "noise_scales is 0.0"),
         (changed(surprise=1), "surprise is 1"),
+        (changed(assignments=[5]), "incomplete"),
+        (changed(lower_bound="x"), "lower_bound is x; allowed: a number"),
     ],
 )
 def test_bad_plans_are_refused(text, words):

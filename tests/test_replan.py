@@ -40,6 +40,9 @@ def test_lost_clients_drop_out():
         ({"now": 2, "collected": {"nobody": 1}}, "'nobody'; allowed: one of client 1"),
         ({"now": 2, "collected": {"client 1": 11}}, "slot of client 'client 1' is 11"),
         ({"now": 2, "lost": ["client 1", "client 2", "client 3"]}, "one or more Client"),
+        ({"now": 4, "collected": {"client 1": 9}}, "slot of client 'client 1' is 9"),
+        ({"now": 4, "lost": "client 1"}, "a list of names"),
+        ({"now": 4, "lost": ["client 1"], "collected": {"client 1": 1}}, "collected or lost"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(arguments, words):

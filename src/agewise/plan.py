@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
@@ -65,7 +66,8 @@ class Plan:
 
     `objective` is the value that was minimised (see `Problem.objective`), `gap` the expected loss
     gap in closed form, `bound` Theorem 1 (None where it was not evaluated), `lower_bound` a value
-    of the objective that no schedule can beat (None: nothing proven).
+    of `objective` that no schedule can beat (None: nothing proven). Certified search minimises
+    the closed form whatever the problem's objective, and both refer to that.
     """
 
     problem: Problem
@@ -126,7 +128,11 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Read a plan; refuse one of another version, or that its own scenario contradicts."""
+        """Read a plan; refuse one of another version, or that its own scenario contradicts.
+
+        Slots, noise, privacy and gap are computed anew. The lower bound is taken as told: to be
+        sure of it, make the plan again.
+        """
         try:
             document = json.loads(text, parse_constant=_no_constant)
         except ValueError as error:
@@ -150,10 +156,16 @@ class Plan:
                     )
                 },
             )  # fmt: skip
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise InvalidInput("plan", f"incomplete ({error})", "the output of to_json") from None
         if [a.client for a in assignments] != [c.name for c in made.problem.clients]:
             raise InvalidInput("assignments", "other clients", "one for each client, in order")
+        for name in ("objective", "lower_bound", "relative_gap", "gap", "bound"):
+            value = getattr(made, name)
+            if not isinstance(value, int | float) and (
+                value is not None or name in ("objective", "gap")
+            ):
+                raise InvalidInput(f"plan: {name}", value, "a number")
         made._refuse_contradictions(document)
         return made
 
@@ -219,8 +231,7 @@ def plan(
 
     Guarantees
         Every client's aged ε is at most the problem's, under the assumptions of its `mixing`.
-        `lower_bound` is a bound on the problem's objective over all schedules that keep to the
-        capacity.
+        `lower_bound` bounds what was minimised, over all schedules that keep to the capacity.
 
     >>> from agewise import scenarios
     >>> made = plan(scenarios.london().replace(epsilon=0.03), method="exhaustive")
@@ -348,15 +359,25 @@ def replan(
     >>> replan(first, now=4, collected={"client 2": 1}).collect_at
     [10, 1, 4]
     """
+    if isinstance(lost, str):
+        raise InvalidInput("lost", repr(lost), "a list of names")
     problem, gone = made.problem, set(lost)
     held = dict(collected or {})
+    if gone & set(held):
+        raise InvalidInput("client", repr(min(gone & set(held))), "either collected or lost")
     names = {c.name for c in problem.clients}
     for name in (*held, *gone):
         if name not in names:
             raise InvalidInput("client", repr(name), "one of " + ", ".join(sorted(names)))
     last = problem.aggregate_at
     first = whole("now", now, 1, last, "Later than that nothing can be planned.")
-    slots = {n: whole(f"slot of client {n!r}", t, 1, last) for n, t in held.items()}
+    slots = {n: whole(f"slot of client {n!r}", t, 1, first) for n, t in held.items()}
+    crowd = Counter(slots.values()).most_common(1)
+    if problem.capacity is not None and crowd and crowd[0][1] > problem.capacity:
+        raise InvalidInput(
+            "collected", f"{crowd[0][1]} clients in slot {crowd[0][0]}",
+            f"{problem.capacity} at most, the capacity",
+        )  # fmt: skip
     kept = [c for c in problem.clients if c.name not in gone]
     if gone and kept and kept[0].weight is not None:
         total = sum(float(c.weight or 0) for c in kept)

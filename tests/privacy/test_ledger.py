@@ -81,6 +81,44 @@ def test_a_window_frees_what_has_aged_out(path):
         put(ledger, event("c", 0.9, slot=40), policy)
 
 
+def test_a_far_event_does_not_hide_the_near_ones(path):
+    policy = Policy(max_aged_epsilon=0.5, max_classical_epsilon=1.0, window=10)
+    with Ledger(path) as ledger:
+        far = dataclasses.replace(event("far", 0.01), collect_at=1000, aggregate_at=1000)
+        put(ledger, far, policy)
+        near = [dataclasses.replace(event(f"n{i}", 0.4), collect_at=10, aggregate_at=10)
+                for i in range(5)]  # fmt: skip
+        put(ledger, near[0], policy)
+        for made in near[1:]:
+            with pytest.raises(BudgetExceeded):
+                put(ledger, made, policy)
+        assert ledger.total(CHAIN, 10).aged <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"collect_at": 50}, "collect_at is 50"), ({"epsilon": -1.0}, "epsilon is -1"),
+     ({"epsilon": float("nan")}, "epsilon is nan"), ({"payload": "text"}, "payload"),
+     ({"key": "\ud800"}, "key"), ({"private": 2}, "payload, private")],
+)  # fmt: skip
+def test_events_that_make_no_sense_are_refused(changes, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        dataclasses.replace(event("x"), **changes)
+
+
+def test_an_emptied_ledger_is_not_begun_anew(path):
+    path.write_bytes(b"")
+    with pytest.raises(LedgerDamaged, match="empty"):
+        Ledger(path)
+
+
+def test_memory_is_no_place_for_a_ledger(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Ledger(":memory:") as ledger:
+        put(ledger, event("a"))
+    assert len(Ledger.read(":memory:").events()) == 1  # a file of that name
+
+
 def test_an_interrupted_release_leaves_nothing(path):
     with Ledger(path) as ledger:
 
@@ -174,11 +212,14 @@ def test_truncated_files_are_refused(filled, keep):
         "DELETE FROM events WHERE number = 3",
         "DELETE FROM events WHERE number = 29",
         "UPDATE events SET private = 0 WHERE number = 1",
+        "UPDATE events SET private = 2 WHERE number = 1",
+        "DELETE FROM events; DELETE FROM meta WHERE key = 'head'",
+        "DROP TABLE events; DROP TABLE meta",
     ],
 )
 def test_a_tampered_ledger_is_refused_and_not_repaired(filled, statement):
     with sqlite3.connect(filled) as database:
-        database.execute(statement)
+        database.executescript(statement)
     database.close()
     for opening in (Ledger.read, Ledger):
         with pytest.raises(LedgerDamaged, match=r"not repaired.*Restore a backup"):

@@ -93,6 +93,17 @@ class Event:
     number: int = 0
     hash: str = ""
 
+    def __post_init__(self) -> None:
+        if not self.collect_at <= self.aggregate_at:
+            raise InvalidInput("collect_at", self.collect_at, f"up to {self.aggregate_at}")
+        for name in ("epsilon", "sensitivity", "scale"):
+            if not getattr(self, name) >= 0:
+                raise InvalidInput(name, getattr(self, name), "0 or more")
+        if not isinstance(self.payload, bytes) or not isinstance(self.private, bool):
+            raise InvalidInput("payload, private", repr(self.payload), "bytes, and true or false")
+        if not self.key.isprintable() or not self.key:
+            raise InvalidInput("key", repr(self.key), "printable letters")
+
     def facts(self) -> dict[str, Any]:
         """Everything but the payload, for people and programs."""
         return {k: v for k, v in asdict(self).items() if k != "payload"}
@@ -102,16 +113,24 @@ class Ledger:
     """A client's ledger. `Ledger(path)` opens or creates it; `Ledger.read(path)` never writes."""
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()
+        exists = self.path.exists()
+        if exists and self.path.is_file() and self.path.stat().st_size == 0:
+            raise self._damaged("the file is empty")
         try:
-            self._database = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+            self._database = sqlite3.connect(str(self.path), timeout=PATIENCE, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=FULL")
             with self._exclusively():
                 if not self._names():
+                    if exists and not self._is_new():
+                        raise self._damaged("it holds no ledger")
                     for statement in _TABLES.strip().split(";\n"):
                         self._database.execute(statement)
-                    self._database.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
+                    self._database.executemany(
+                        "INSERT INTO meta VALUES (?, ?)",
+                        [("schema", str(SCHEMA)), ("head", f"0 {GENESIS}")],
+                    )
         except sqlite3.OperationalError as error:
             raise InvalidInput(
                 "ledger", f"{self.path} ({error})", "a file that can be written to",
@@ -234,7 +253,7 @@ class Ledger:
             previous = event.hash
             events.append(event)
         head = self._database.execute("SELECT value FROM meta WHERE key = 'head'").fetchone()
-        if (head[0] if head else f"0 {GENESIS}") != f"{number} {previous}":
+        if head is None or head[0] != f"{number} {previous}":
             raise self._damaged("its last events are missing")
         return events
 
@@ -257,10 +276,16 @@ class Ledger:
         for row in self._database.execute("SELECT * FROM events ORDER BY number"):
             number, key, client, collect_at, aggregate_at, epsilon, sensitivity, scale = row[:8]
             private, fingerprint, made_at, payload, previous, digest = row[8:]
+            if private not in (0, 1):
+                raise self._damaged(f"event {number} is not what was written")
             yield Event(
                 key, client, collect_at, aggregate_at, epsilon, sensitivity, scale,
                 bool(private), fingerprint, made_at, payload, number, digest,
             ), previous  # fmt: skip
+
+    def _is_new(self) -> bool:
+        """Whether another process has only just created the file."""
+        return int(self._database.execute("PRAGMA page_count").fetchone()[0]) <= 1
 
     def _names(self) -> list[str]:
         rows = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -322,9 +347,20 @@ def _keep_to(
         policy.max_aged_epsilon is None and policy.max_classical_epsilon is None
     ):
         return
-    at = max([made.aggregate_at, *(e.aggregate_at for e in known)])
-    before = composed_epsilon(_counted(known, at, policy.window), process, at, method, law)
-    after = composed_epsilon(_counted([*known, made], at, policy.window), process, at, method, law)
+    # The total must keep to the policy in every slot in which some release is reckoned.
+    later = {e.aggregate_at for e in [*known, made] if e.aggregate_at >= made.collect_at}
+    totals = []
+    for at in sorted(later):
+        window = None if policy.window is None else max(policy.window, at - made.collect_at + 1)
+        window = window if at == made.aggregate_at else policy.window
+        before = composed_epsilon(_counted(known, at, window), process, at, method, law)
+        after = composed_epsilon(_counted([*known, made], at, window), process, at, method, law)
+        totals.append((before, after))
+    for before, after in totals:
+        _refuse_over(policy, made, before, after)
+
+
+def _refuse_over(policy: Policy, made: Event, before: Total, after: Total) -> None:
     for name, limit, spent, wanted in (
         ("aged ε", policy.max_aged_epsilon, before.aged, after.aged),
         ("classical ε", policy.max_classical_epsilon, before.classical, after.classical),

@@ -24,6 +24,9 @@ BATCH = 64
 NODES = 60_000
 """Nodes after which the search gives up and keeps the bound it has."""
 
+CELLS = 20_000_000
+"""Cells of all nodes together after which it does so, too."""
+
 BISECTIONS = 44
 
 IMPOSSIBLE = Leaf(())
@@ -73,6 +76,10 @@ def branch_and_bound(
     clients = len(u)
     low, high = np.full((1, clients), -np.inf), np.full((1, clients), np.inf)
     done = math.inf  # the lowest bound among nodes that were cut off, or their own best schedule
+    # Where the best objective is near zero only an absolute slack makes sense.
+    slack = 1e-13 * float(np.where(np.isfinite(u), np.abs(u), 0).max(axis=1).sum())
+    slack += 1e-13 * float((np.abs(b).max(axis=1) ** 2).sum())
+    limit = min(NODES, max(500, CELLS // u.size))
     tree = Tree()
     opened = _evaluate(u, b, low, high, tree)
     while len(opened.bound):
@@ -83,7 +90,7 @@ def branch_and_bound(
             better, value = improve(u, b[:, :, None], columns, at)
             if value < objective:
                 columns, objective = better, value
-        enough = objective - tolerance * abs(objective)
+        enough = objective - tolerance * abs(objective) - slack
         closed = opened.bound >= enough
         if closed.any():
             done = min(done, float(opened.bound[closed].min()))
@@ -91,7 +98,7 @@ def branch_and_bound(
         lowest = float(opened.bound.min()) if len(opened.bound) else math.inf
         seen = len(tree.multipliers)
         yield Incumbent(columns, objective, min(done, lowest, objective), seen, tree)
-        if not len(opened.bound) or seen >= NODES:
+        if not len(opened.bound) or seen >= limit:
             return
         order = np.argsort(opened.bound)
         batch, rest = opened.take(order[:BATCH]), opened.take(order[BATCH:])

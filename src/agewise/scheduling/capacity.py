@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment, minimize
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components, maximum_flow
 
 from agewise.errors import InvalidInput
 from agewise.process.joint import Array
@@ -30,11 +30,14 @@ from agewise.scheduling.tables import Tables
 
 Progress = Callable[[int, int], None]
 
-ASSIGNMENT_CELLS = 1_500_000
+ASSIGNMENT_CELLS = 600_000
 """Clients × places up to which the assignment is solved exactly."""
 
 NODES = 120
 """Parts of the search space looked at with exact assignments."""
+
+WORK = 150_000_000
+"""Cells of assignment problems after which the search keeps what it has."""
 
 ENOUGH = 5e-7
 """Relative gap at which the search with a capacity stops."""
@@ -86,7 +89,10 @@ def _by_assignment(
                 "u", "infinite in too many slots", "a schedule in the capacity", _NO_SCHEDULE
             )
         opened.append((root.bound, root.number, root))
+        cells = tables.clients * capacity * tables.slots
         while opened and tables.dimensions == 1 and len(tree.multipliers) < NODES:
+            if state.asked * cells > WORK:
+                break
             bound, _, node = heapq.heappop(opened)
             if bound >= state.best.objective * (1 - ENOUGH):
                 done = min(done, bound)
@@ -212,6 +218,7 @@ def _search_line(
     allowed = np.isfinite(u)[:, :, None]
     low = float(np.where(allowed, b, np.inf).min(axis=1).sum())
     high = float(np.where(allowed, b, -np.inf).max(axis=1).sum())
+    narrow = 1e-13 * (high - low)
     ends: dict[str, tuple[float, float]] = {}
     at = min(max(at, low), high)
     for _ in range(80):
@@ -220,7 +227,7 @@ def _search_line(
             low, ends["low"] = at, (cost, float(bias[0]))
         if bias[0] <= at:
             high, ends["high"] = at, (cost, float(bias[0]))
-        if high - low <= 1e-13 * (1 + abs(low) + abs(high)):
+        if high - low <= narrow:
             return
         following = (low + high) / 2
         if len(ends) == 2 and ends["low"][1] != ends["high"][1]:
@@ -491,9 +498,28 @@ def _relieve(
         order = order[leaving]
         order = order[_first_of_each(target[order], room)]
         columns[movers[order]] = target[order]
-    raise InvalidInput(
-        "u", "infinite in too many slots", "a schedule in the capacity", _NO_SCHEDULE
-    )
+    return _by_flow(tables, capacity)
+
+
+def _by_flow(tables: Tables, capacity: int) -> NDArray[np.intp]:
+    """Any schedule in the capacity, by maximum flow; says so if there is none."""
+    clients, slots = tables.clients, tables.slots
+    who, where = np.nonzero(np.isfinite(tables.u))
+    source, sink = clients + slots, clients + slots + 1
+    start = np.concatenate([np.full(clients, source), who, clients + np.arange(slots)])
+    end = np.concatenate([np.arange(clients), clients + where, np.full(slots, sink)])
+    size = np.concatenate([np.ones(clients + who.size), np.full(slots, capacity)]).astype(np.int32)
+    graph = csr_array((size, (start, end)), shape=(sink + 1, sink + 1))
+    flow = maximum_flow(graph, source, sink)
+    if flow.flow_value < clients:
+        raise InvalidInput(
+            "u", "infinite in too many slots", "a schedule in the capacity", _NO_SCHEDULE
+        )
+    used = flow.flow.tocoo()
+    taken = (used.data > 0) & (used.row < clients)
+    columns = np.empty(clients, dtype=np.intp)
+    columns[used.row[taken]] = used.col[taken] - clients
+    return columns
 
 
 def _settle(
@@ -504,6 +530,8 @@ def _settle(
     for _ in range(ROUNDS):
         room = capacity - np.bincount(columns, minlength=tables.slots)
         open_slots = np.flatnonzero(room > 0)
+        if not open_slots.size:
+            break
 
         def work(first: int, u: Array, b: Array) -> tuple[NDArray[np.intp], ...]:
             rows = np.arange(len(u))

@@ -29,29 +29,33 @@ class Certificate:
 
 
 def check_schedule(
-    found: Schedule, u: ArrayLike, b: ArrayLike, capacity: int | None = None
+    found: Schedule,
+    u: ArrayLike,
+    b: ArrayLike,
+    capacity: int | None = None,
+    counts: ArrayLike | None = None,
 ) -> Certificate:
     """Recompute the objective and the bound of a schedule, and compare them with what it claims.
 
     The objective is summed afresh. The bound follows from the proof: for each part of the search
     space, Σ_i min_t [u + 2λ·b + π_t] − ‖λ‖² − c·Σπ over the columns that the part allows; the
     least of these holds for all schedules. Where there is no proof, all schedules are tried, or
-    the claim is not confirmed.
+    the claim is not confirmed; nor is one that a search with several biases closed by enumeration
+    beyond what its multipliers prove. `counts` are those the rows stand for.
     """
     costs = np.asarray(u, dtype=float)
     biases = np.asarray(b, dtype=float)
     biases = biases[..., None] if biases.ndim == 2 else biases
-    clients, slots = costs.shape
-    shares = found.allocation
-    columns = np.asarray(found.columns)
-    if shares is None and (
-        columns.shape != (clients,) or columns.min() < 0 or columns.max() >= slots
-    ):
-        raise InvalidInput(
-            "columns", f"of shape {columns.shape}", f"{clients} columns below {slots}"
-        )
+    clients, slots = costs.shape if costs.ndim == 2 else (0, 0)
+    columns, shares = np.asarray(found.columns), found.allocation
+    _refuse_nonsense(costs, biases, columns, shares)
     objective = _objective(costs, biases, columns, shares)
     problems = []
+    members = None if counts is None else np.asarray(counts)
+    if shares is not None and (members is None or not np.array_equal(shares.sum(axis=1), members)):
+        problems.append("the allocation does not add up to the counts of the rows")
+    if shares is not None and capacity is not None:
+        problems.append("an allocation cannot be checked against a capacity")
     if capacity is not None and np.unique(columns, return_counts=True)[1].max() > capacity:
         problems.append("more clients in a slot than the capacity allows")
     if not math.isfinite(objective):
@@ -63,18 +67,43 @@ def check_schedule(
     if found.proof is not None:
         bound, parts = _bound(found.proof, costs, biases, count, capacity)
         how = f"bound recomputed from {parts} set{'s' * (parts > 1)} of multipliers"
-    elif slots**clients <= ENUMERABLE and shares is None:
+    elif clients * math.log(slots) <= math.log(ENUMERABLE) and shares is None:
         bound, parts = _best_of_all(costs, biases, capacity), slots**clients
         how = f"all {parts} schedules tried"
     else:
         bound, parts, how = -math.inf, 0, ""
         problems.append("there is no proof to check")
-    if found.lower_bound is None or bound < found.lower_bound - scale:
+    if found.lower_bound is None or not found.lower_bound <= bound + scale:
         problems.append(f"the bound is {bound!r}, not {found.lower_bound!r}")
-    gap = max(0.0, objective - bound) / abs(objective) if objective else 0.0
+    size = max(abs(objective), abs(bound))
+    gap = max(0.0, objective - bound) / size if 0 < size < math.inf else 0.0
     return Certificate(
         objective, bound, gap, parts, not problems, "; ".join(problems) if problems else how
     )
+
+
+def _refuse_nonsense(
+    u: NDArray[np.float64],
+    b: NDArray[np.float64],
+    columns: NDArray[np.intp],
+    shares: NDArray[np.int64] | None,
+) -> None:
+    """Refuse tables and schedules that nothing can be said about."""
+    if u.ndim != 2 or b.shape[:2] != u.shape:
+        raise InvalidInput("b", f"of shape {b.shape}", f"a table that goes with {u.shape}")
+    if np.isnan(u).any() or np.isneginf(u).any() or not np.isfinite(b).all():
+        raise InvalidInput("u, b", "tables with NaN or infinite entries", "numbers (u may be inf)")
+    if columns.dtype.kind not in "iu":
+        raise InvalidInput("columns", f"of type {columns.dtype}", "whole numbers")
+    if shares is not None:
+        if shares.shape != u.shape or shares.dtype.kind not in "iu" or (shares < 0).any():
+            raise InvalidInput(
+                "allocation", f"of shape {shares.shape}", f"whole numbers, shape {u.shape}"
+            )
+    elif columns.shape != u.shape[:1] or columns.min() < 0 or columns.max() >= u.shape[1]:
+        raise InvalidInput(
+            "columns", f"of shape {columns.shape}", f"{u.shape[0]} columns below {u.shape[1]}"
+        )
 
 
 def _objective(
@@ -118,6 +147,10 @@ def _bound(
         allowed = np.where(inside, u, math.inf)
         if not np.isfinite(allowed).any(axis=1).all():
             continue  # no schedule here, so none to bound
+        numbers = (*part.multipliers, *(part.prices or ()))
+        if len(part.multipliers) not in (0, b.shape[2]) or not all(map(math.isfinite, numbers)):
+            lowest = -math.inf  # proves nothing
+            continue
         if not part.multipliers:
             if not _infeasible(np.isfinite(allowed), capacity):
                 lowest = -math.inf
@@ -127,13 +160,13 @@ def _bound(
             reduced = reduced + 2.0 * multiplier * b[:, :, k]
         total = -math.fsum(x * x for x in part.multipliers)
         if part.prices is not None:
-            if min(part.prices) < 0 or capacity is None:
+            if len(part.prices) != u.shape[1] or min(part.prices) < 0 or capacity is None:
                 lowest = -math.inf  # a negative price would prove nothing
                 continue
             reduced = reduced + np.array(part.prices)
             total -= capacity * math.fsum(part.prices)
         total += math.fsum((reduced.min(axis=1) * count).tolist())
-        lowest = min(lowest, total)
+        lowest = min(lowest, total) if math.isfinite(total) else -math.inf
     return lowest, leaves
 
 

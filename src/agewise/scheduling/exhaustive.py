@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -46,13 +47,17 @@ def all_schedules(
     clients: int, slots: int, capacity: int | None = None, limit: int = LIMIT
 ) -> Iterator[NDArray[np.intp]]:
     """Yield every schedule that keeps to the capacity, in blocks `[k, m]`."""
-    if slots**clients > limit:
+    if clients * math.log(slots) > math.log(limit) + 1e-9:
         raise InvalidInput(
             "method",
             f"exhaustive for {slots}^{clients} schedules",
             f"at most {limit:,} schedules",
             "Use method certified, which takes time linear in clients and slots.",
         )
+    if slots == 1:
+        if capacity is None or clients <= capacity:
+            yield np.zeros((1, clients), dtype=np.intp)
+        return
     for start in range(0, slots**clients, BLOCK):
         flat = np.arange(start, min(start + BLOCK, slots**clients))
         block = np.stack(np.unravel_index(flat, (slots,) * clients), axis=1)

@@ -28,7 +28,7 @@ def improve(
     columns = np.array(columns, dtype=np.intp)
     client, column = _cheap_moves(u, b, columns, multipliers)
     bias = b[rows, columns].sum(axis=0)
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS if client.size else 0):
         costs = u[client, column] - u[client, columns[client]]
         steps = b[client, column] - b[client, columns[client]]
         alone = costs + ((bias + steps) ** 2).sum(axis=1) - (bias**2).sum()

@@ -62,4 +62,5 @@ class Schedule:
             return None
         if self.objective <= self.lower_bound:
             return 0.0
-        return float((self.objective - self.lower_bound) / abs(self.objective))
+        scale = max(abs(self.objective), abs(self.lower_bound))
+        return float((self.objective - self.lower_bound) / scale)

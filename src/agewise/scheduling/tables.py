@@ -122,6 +122,8 @@ def checked_counts(counts: ArrayLike | None, clients: int) -> NDArray[np.int64] 
     values = np.asarray(counts)
     if values.shape != (clients,):
         raise InvalidInput("counts", f"of shape {values.shape}", f"shape ({clients},)")
+    if values.dtype.kind in "fiu" and not float(values.sum(dtype=np.float64)) <= 2**53:
+        raise InvalidInput("counts", "too large", f"a total of {2**53} at most")
     whole = values.dtype.kind in "iu" or (
         values.dtype.kind == "f" and bool((values == np.rint(values)).all())
     )
