@@ -6,7 +6,7 @@ import pytest
 import agewise as aw
 from agewise import reproduction
 
-# THEORY: best ages and gap of each scheme at ε̄ = 0.03, 0.1, 0.3 (scheme 4 with its bound).
+# Best ages and gap of each scheme at ε̄ = 0.03, 0.1, 0.3 (scheme 4 with its bound).
 TABLE = {
     1: [(None, 2462.995), (None, 295.395), (None, 104.802)],
     2: [(None, 1829.799), (None, 239.107), (None, 98.767)],

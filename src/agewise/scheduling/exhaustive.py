@@ -38,7 +38,7 @@ def exhaustive(
             best, value = block[place], float(values[place])
     if best is None:
         raise InvalidInput(
-            "objective", "not finite for any schedule", "a schedule with a finite objective"
+            "objective", "infinite for every schedule", "a schedule of finite cost in the capacity"
         )
     return Schedule(best, value, value, seen)
 

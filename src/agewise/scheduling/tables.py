@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -15,6 +16,7 @@ from agewise.process.joint import Array
 BLOCK_CELLS = 2**17
 """Cells of a block in memory: its temporaries stay in the cache, and two threads share the work."""
 
+Progress = Callable[[int, int], None]
 Stream = Callable[[], Iterable[tuple[ArrayLike, ArrayLike]]]
 Result = TypeVar("Result")
 
@@ -135,3 +137,44 @@ def checked_counts(counts: ArrayLike | None, clients: int) -> NDArray[np.int64] 
         )
         raise InvalidInput("counts", bad[:1].tolist()[0], "whole numbers, 1 or more")
     return values.astype(np.int64)
+
+
+def no_schedule() -> InvalidInput:
+    """What to say where forbidden slots leave no schedule within the capacity."""
+    return InvalidInput(
+        "u", "infinite in too many slots", "a schedule in the capacity",
+        "No schedule exists: allow more slots or raise the capacity.",
+    )  # fmt: skip
+
+
+def choose_all(
+    tables: Tables, many: Array, multipliers: Array, *, check: bool
+) -> tuple[NDArray[np.intp], float, Array, float]:
+    """All clients' choices at λ: columns, Σ u, Σ b and L(λ)."""
+    columns = np.empty(tables.clients, dtype=np.intp)
+
+    def work(first: int, u: Array, b: Array) -> tuple[float, Array]:
+        # One product at a time: the temporaries of a block stay in the cache.
+        value = b[:, :, 0] * (2 * multipliers[0])
+        for k in range(1, b.shape[2]):
+            value += b[:, :, k] * (2 * multipliers[k])
+        value += u
+        picked = value.argmin(axis=1)
+        rows = np.arange(len(u))
+        least = value[rows, picked]
+        if check and not (np.isfinite(least).all() and np.isfinite(b.sum())):
+            check_block(first, u, b)
+        own = many[first : first + len(u)]
+        columns[first : first + len(u)] = picked
+        return float((u[rows, picked] * own).sum()), own @ b[rows, picked]
+
+    parts = tables.map(work)
+    cost = math.fsum(p[0] for p in parts)
+    bias = np.sum([p[1] for p in parts], axis=0)
+    value = cost + 2 * float(multipliers @ bias) - float(multipliers @ multipliers)
+    return columns, cost, bias, value
+
+
+def members_of(tables: Tables, counts: NDArray[np.int64] | None) -> Array:
+    """How many clients each row stands for, as floats."""
+    return np.ones(tables.clients) if counts is None else counts.astype(np.float64)
