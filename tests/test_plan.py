@@ -52,6 +52,13 @@ def test_objective_simulated_comes_close_and_claims_no_proof():
     assert made.relative_gap is None
 
 
+def test_simulation_tells_its_progress():
+    seen = []
+    aw.plan(LONDON.replace(objective="simulated"), "exhaustive", trials=50,
+            progress=lambda done, total: seen.append((done, total)))  # fmt: skip
+    assert seen[-1] == (30, 30)
+
+
 def test_random_plans_keep_to_the_capacity(rng):
     problem = LONDON.replace(capacity=1)
     for _ in range(20):

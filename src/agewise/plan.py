@@ -258,7 +258,7 @@ def plan(
     elif problem.objective == "bound":
         found = _exhaustive_bound(problem, progress)
     else:
-        simulated = _simulated_objective(problem, tables, trials, checked_generator(rng))
+        simulated = _simulated_objective(problem, tables, trials, checked_generator(rng), progress)
         found = exhaustive(simulated, clients, slots, problem.capacity)
         found = Schedule(found.columns, found.objective, None, found.iterations)  # only estimated
     return assemble(problem, tables, found, method)
@@ -440,7 +440,11 @@ def _exhaustive_bound(problem: Problem, progress: Progress | None) -> Schedule:
 
 
 def _simulated_objective(
-    problem: Problem, tables: CostTables, trials: int, rng: np.random.Generator
+    problem: Problem,
+    tables: CostTables,
+    trials: int,
+    rng: np.random.Generator,
+    progress: Progress | None,
 ) -> Any:
     """The mean over the same trials for every schedule, from one table of products.
 
@@ -449,13 +453,12 @@ def _simulated_objective(
     """
     trials = whole("trials", trials, 2)
     clients, slots = tables.u.shape
-    draws = np.stack(
-        [
-            client_errors(problem, tables, i, t, trials, rng)
-            for i in range(clients)
-            for t in range(slots)
-        ]
-    )
+    draws = np.empty((clients * slots, trials))
+    for cell in range(clients * slots):
+        client, slot = divmod(cell, slots)
+        draws[cell] = client_errors(problem, tables, client, slot, trials, rng)
+        if progress is not None:
+            progress(cell + 1, clients * slots)
     products = draws @ draws.T / trials
     base = slots * np.arange(clients)
 

@@ -132,10 +132,7 @@ class Ledger:
                         [("schema", str(SCHEMA)), ("head", f"0 {GENESIS}")],
                     )
         except sqlite3.OperationalError as error:
-            raise InvalidInput(
-                "ledger", f"{self.path} ({error})", "a file that can be written to",
-                "Nothing was released.",
-            ) from None  # fmt: skip
+            raise self._unwritable(error) from None
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from None
         self.verify()
@@ -219,10 +216,7 @@ class Ledger:
                 _keep_to(policy, known, made, process, method, law)
                 return self._append(made, known)
         except sqlite3.OperationalError as error:
-            raise InvalidInput(
-                "ledger", f"{self.path} ({error})", "a file that can be written to",
-                "Nothing was released.",
-            ) from None  # fmt: skip
+            raise self._unwritable(error) from None
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from None
 
@@ -300,6 +294,12 @@ class Ledger:
             self._database.execute("ROLLBACK")
             raise
         self._database.execute("COMMIT")
+
+    def _unwritable(self, error: sqlite3.OperationalError) -> InvalidInput:
+        return InvalidInput(
+            "ledger", f"{self.path} ({error})", "a file that can be written to",
+            "Nothing was released.",
+        )  # fmt: skip
 
     def _damaged(self, what: str) -> LedgerDamaged:
         return LedgerDamaged(
