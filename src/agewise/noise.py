@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,9 @@ from numpy.typing import NDArray
 
 from agewise.learning import release_values
 from agewise.mixing import delta
+from agewise.privacy.ageing import aged_epsilon
 from agewise.privacy.calibration import (
+    aged_loss,
     formula_scales,
     sensitivities,
     spent_epsilons,
@@ -21,7 +24,7 @@ from agewise.process.joint import Array, backward_rows
 
 @dataclass(frozen=True)
 class SlotTable:
-    """For one client, by collection slot 1..A (index 0..A-1): law, movement, release and noise.
+    """For one client, by collection slot (1..A unless asked for others): law, release and noise.
 
     kernels `[A, S, S]`, laws `[A, S]` (the client's law at collection), release `[A, S]` (f of
     each state), and `[A]` each: delta, sensitivity, scale, classical_epsilon.
@@ -34,23 +37,22 @@ class SlotTable:
     sensitivity: Array
     scale: Array
     classical_epsilon: Array
-
-    @property
-    def ages(self) -> NDArray[np.int64]:
-        """The age of what is collected in each slot."""
-        return np.arange(self.delta.size)[::-1]
+    ages: NDArray[np.int64]
 
 
-def slot_table(client: Client, problem: Problem) -> SlotTable:
-    """Return a client's Δ, release function and noise in every slot it could collect in."""
+def slot_table(client: Client, problem: Problem, slots: Sequence[int] | None = None) -> SlotTable:
+    """Return a client's Δ, release function and noise in every slot it could collect in.
+
+    `slots` names the slots wanted, in rising order; None: all of them.
+    """
     process, last = client.process, problem.aggregate_at
-    slots = range(1, last + 1)
+    slots = range(1, last + 1) if slots is None else slots
     kernels = np.stack([process.kernel(t, last) for t in slots])
     laws = np.stack([client.law_at(t) for t in slots])
     release = np.stack([release_values(process, t, last, problem.estimator) for t in slots])
     prior = client.law if problem.mixing == "own_law" else None
     method = "exact" if problem.mixing == "own_law" and prior is None else problem.mixing
-    ages = np.arange(last)[::-1]
+    ages = last - np.asarray(slots, dtype=np.int64)
     deltas = np.atleast_1d(delta(process, ages, method, prior, aggregate_at=last))
     reach = sensitivities(release, np.asarray(client.samples))
     scale = formula_scales(reach, np.asarray(problem.epsilon), deltas)
@@ -74,4 +76,23 @@ def slot_table(client: Client, problem: Problem) -> SlotTable:
     spent = spent_epsilons(reach, scale)
     for array in (kernels, laws, release, deltas, reach, scale, spent):
         array.setflags(write=False)  # shared by all who ask for the same problem
-    return SlotTable(kernels, laws, release, deltas, reach, scale, spent)
+    return SlotTable(kernels, laws, release, deltas, reach, scale, spent, ages)
+
+
+def achieved_epsilon(
+    client: Client, problem: Problem, table: SlotTable, column: int, scale: float | None = None
+) -> float:
+    """Return the aged ε of a cell of the table, for its own noise or for a larger `scale`.
+
+    By Proposition 1, or for tight noise by the mechanism itself.
+    """
+    used = float(table.scale[column]) if scale is None else scale
+    spent = float(spent_epsilons(table.sensitivity[column], np.asarray(used)))
+    if spent == 0:
+        return 0.0
+    age = int(table.ages[column])
+    if problem.calibration == "formula" or age == 0:
+        return aged_epsilon(spent, float(table.delta[column]))
+    law = client.law if problem.mixing == "own_law" else None
+    joint = client.process.joint(problem.aggregate_at - age, problem.aggregate_at, law)
+    return aged_loss(joint, table.release[column], client.samples, used)

@@ -16,8 +16,7 @@ from agewise.errors import AgewiseError, InvalidInput, one_of, whole
 from agewise.loss.bound import Evaluation, Progress, loss_bound, schedule_bounds
 from agewise.loss.gap import CostTables, cost_tables
 from agewise.loss.simulation import checked_generator, client_errors
-from agewise.privacy.ageing import aged_epsilon
-from agewise.privacy.calibration import aged_loss
+from agewise.noise import achieved_epsilon
 from agewise.problem import Problem
 from agewise.process.joint import Array
 from agewise.scenario import problem_from_dict, problem_to_dict
@@ -282,7 +281,7 @@ def assemble(
                 sensitivity=float(table.sensitivity[column]),
                 classical_epsilon=float(table.classical_epsilon[column]),
                 noise_scale=float(table.scale[column]),
-                aged_epsilon=_aged(problem, client.samples, tables, len(assignments), column),
+                aged_epsilon=achieved_epsilon(client, problem, table, column),
                 fingerprint=client.process.fingerprint,
             )
         )
@@ -414,20 +413,6 @@ def _certified_notes(problem: Problem, tables: CostTables, found: Schedule) -> t
             "that one does not separate by client."
         )
     return tuple(notes)
-
-
-def _aged(problem: Problem, samples: int, tables: CostTables, index: int, column: int) -> float:
-    """The aged ε that a client achieves: by Proposition 1, or for tight by the mechanism itself."""
-    table = tables.slots[index]
-    spent = float(table.classical_epsilon[column])
-    if spent == 0:
-        return 0.0
-    if problem.calibration == "formula" or column == problem.aggregate_at - 1:
-        return aged_epsilon(spent, float(table.delta[column]))
-    client = problem.clients[index]
-    law = client.law if problem.mixing == "own_law" else None
-    joint = client.process.joint(column + 1, problem.aggregate_at, law)
-    return aged_loss(joint, table.release[column], samples, float(table.scale[column]))
 
 
 def _exhaustive_bound(problem: Problem, progress: Progress | None) -> Schedule:

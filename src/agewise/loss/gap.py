@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agewise.errors import InvalidInput, whole
 from agewise.noise import SlotTable, slot_table
-from agewise.problem import Problem
+from agewise.problem import Client, Problem
 from agewise.process.joint import Array
 
 
@@ -32,17 +32,14 @@ class CostTables:
 @lru_cache(maxsize=16)
 def cost_tables(problem: Problem) -> CostTables:
     """Return u and b of every client and slot, with the noise that meets the target there."""
-    slots = tuple(slot_table(client, problem) for client in problem.clients)
+    alike = [(c.process.fingerprint, c.law, c.samples) for c in problem.clients]
+    kinds = dict(zip(alike, problem.clients, strict=True))  # clients alike share their tables
+    known = {key: slot_table(client, problem) for key, client in kinds.items()}
+    moments = {key: _moments(client, known[key]) for key, client in kinds.items()}
+    slots = tuple(known[key] for key in alike)
     weights = problem.weights
-    spread = np.empty((len(slots), problem.aggregate_at))
-    bias = np.empty_like(spread)
-    for i, (client, table) in enumerate(zip(problem.clients, slots, strict=True)):
-        joint = table.laws[:, :, None] * table.kernels
-        error = table.release[:, :, None] - client.process.states
-        mean = (joint * error).sum(axis=(1, 2))
-        variance = (joint * (error - mean[:, None, None]) ** 2).sum(axis=(1, 2))
-        bias[i] = weights[i] * mean
-        spread[i] = weights[i] ** 2 * variance / client.samples
+    bias = np.stack([moments[key][0] for key in alike]) * weights[:, None]
+    spread = np.stack([moments[key][1] for key in alike]) * weights[:, None] ** 2
     with np.errstate(over="ignore"):
         noise = np.stack([2 * table.scale**2 for table in slots]) * weights[:, None] ** 2
     if not np.isfinite(noise).all():
@@ -50,6 +47,15 @@ def cost_tables(problem: Problem) -> CostTables:
             "epsilon", problem.epsilon, "a target that finite noise can meet", "Raise epsilon."
         )
     return CostTables(_frozen(spread + noise), _frozen(bias), _frozen(spread), slots)
+
+
+def _moments(client: Client, table: SlotTable) -> tuple[Array, Array]:
+    """Mean of f(X) − z_Y, and the variance of its mean over n records, by slot."""
+    joint = table.laws[:, :, None] * table.kernels
+    error = table.release[:, :, None] - client.process.states
+    mean = (joint * error).sum(axis=(1, 2))
+    variance = (joint * (error - mean[:, None, None]) ** 2).sum(axis=(1, 2))
+    return mean, variance / client.samples
 
 
 def loss_gap(problem: Problem, ages: ArrayLike) -> float:

@@ -26,7 +26,8 @@ class Release:
 
     def __post_init__(self) -> None:
         whole("collect_at", self.collect_at, -(2**53))
-        positive("epsilon", self.epsilon)
+        if self.epsilon != math.inf:  # a release without noise
+            positive("epsilon", self.epsilon)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from agewise.mixing import Method
 from agewise.privacy.composition import Release, Total, composed_epsilon
 from agewise.process import Process
 
-SCHEMA = 1
+SCHEMA = 2
 GENESIS = "0" * 64
 PATIENCE = 30.0
 """Seconds to wait for another process that writes to the same ledger."""
@@ -36,8 +36,8 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE events (
   number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, client TEXT NOT NULL,
   collect_at INTEGER NOT NULL, aggregate_at INTEGER NOT NULL, epsilon REAL NOT NULL,
-  sensitivity REAL NOT NULL, scale REAL NOT NULL, private INTEGER NOT NULL,
-  fingerprint TEXT NOT NULL, made_at TEXT NOT NULL, payload BLOB NOT NULL,
+  aged_epsilon REAL NOT NULL, sensitivity REAL NOT NULL, scale REAL NOT NULL,
+  private INTEGER NOT NULL, fingerprint TEXT NOT NULL, made_at TEXT NOT NULL, payload BLOB NOT NULL,
   previous TEXT NOT NULL, hash TEXT NOT NULL
 ) STRICT;
 """
@@ -77,13 +77,18 @@ class Policy:
 
 @dataclass(frozen=True)
 class Event:
-    """One release, as it stands in the ledger. Slots are counted over all runs of the client."""
+    """One release, as it stands in the ledger. Slots are counted over all runs of the client.
+
+    `epsilon` is classical; `aged_epsilon` is what this release alone guarantees about the records
+    in slot `aggregate_at`. Both are only what the noise would give where `private` is false.
+    """
 
     key: str
     client: str
     collect_at: int
     aggregate_at: int
     epsilon: float
+    aged_epsilon: float
     sensitivity: float
     scale: float
     private: bool
@@ -96,7 +101,7 @@ class Event:
     def __post_init__(self) -> None:
         if not self.collect_at <= self.aggregate_at:
             raise InvalidInput("collect_at", self.collect_at, f"up to {self.aggregate_at}")
-        for name in ("epsilon", "sensitivity", "scale"):
+        for name in ("epsilon", "aged_epsilon", "sensitivity", "scale"):
             if not getattr(self, name) >= 0:
                 raise InvalidInput(name, getattr(self, name), "0 or more")
         if not isinstance(self.payload, bytes) or not isinstance(self.private, bool):
@@ -110,15 +115,19 @@ class Event:
 
 
 class Ledger:
-    """A client's ledger. `Ledger(path)` opens or creates it; `Ledger.read(path)` never writes."""
+    """A client's ledger. `Ledger(path)` opens or creates it; `Ledger.read(path)` never writes.
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path).absolute()
-        exists = self.path.exists()
+    `Ledger(None)` lives in memory: for simulated records only, since it forgets.
+    """
+
+    def __init__(self, path: Path | str | None) -> None:
+        self.path = Path("memory") if path is None else Path(path).absolute()
+        where = ":memory:" if path is None else str(self.path)
+        exists = path is not None and self.path.exists()
         if exists and self.path.is_file() and self.path.stat().st_size == 0:
             raise self._damaged("the file is empty")
         try:
-            self._database = sqlite3.connect(str(self.path), timeout=PATIENCE, isolation_level=None)
+            self._database = sqlite3.connect(where, timeout=PATIENCE, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=FULL")
             with self._exclusively():
@@ -181,13 +190,26 @@ class Ledger:
         window: int | None = None,
     ) -> Total:
         """What the private releases add up to, as seen in slot `aggregate_at`."""
-        counted = _counted(self.events(), aggregate_at, window)
-        return composed_epsilon(counted, process, aggregate_at, method, law)
+        return total_of(self.events(), process, aggregate_at, method, law, window)
+
+    def check(
+        self,
+        made: Event,
+        policy: Policy,
+        process: Process,
+        method: Method = "exact",
+        law: ArrayLike | None = None,
+    ) -> None:
+        """Raise what `release` would raise for this event now; change nothing."""
+        known = self.events()
+        if all(event.key != made.key for event in known):
+            self._keep_to_owner(known, made)
+            _keep_to(policy, known, made, process, method, law)
 
     def release(
         self,
         key: str,
-        make: Callable[[], Event],
+        make: Callable[[list[Event]], Event],
         policy: Policy,
         process: Process,
         method: Method = "exact",
@@ -195,8 +217,8 @@ class Ledger:
     ) -> Event:
         """Record a release and return it; if `key` was released before, return that one.
 
-        `make` draws the noise and is called only if the key is new, inside the transaction that
-        also checks the policy and stores the bytes.
+        `make` draws the noise and is called, with the events so far, only if the key is new,
+        inside the transaction that also checks the policy and stores the bytes.
 
         Guarantees
             After this returns, the event and its bytes are on disk. Whatever crashes, the same
@@ -210,9 +232,10 @@ class Ledger:
                 for event in known:
                     if event.key == key:
                         return event
-                made = make()
+                made = make(known)
                 if made.key != key:
                     raise InvalidInput("key", made.key, key)
+                self._keep_to_owner(known, made)
                 _keep_to(policy, known, made, process, method, law)
                 return self._append(made, known)
         except sqlite3.OperationalError as error:
@@ -251,15 +274,23 @@ class Ledger:
             raise self._damaged("its last events are missing")
         return events
 
+    def _keep_to_owner(self, known: list[Event], made: Event) -> None:
+        if known and known[0].client != made.client:
+            raise InvalidInput(
+                "ledger", f"{self.path} of client {known[0].client!r}",
+                f"the ledger of client {made.client!r}", "A ledger holds one client's account.",
+            )  # fmt: skip
+
     def _append(self, made: Event, known: list[Event]) -> Event:
         previous = known[-1].hash if known else GENESIS
         numbered = Event(**{**asdict(made), "number": len(known) + 1, "hash": ""})
         event = Event(**{**asdict(numbered), "hash": _hash(numbered, previous)})
         self._database.execute(
-            "INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            "INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (event.number, event.key, event.client, event.collect_at, event.aggregate_at,
-             event.epsilon, event.sensitivity, event.scale, int(event.private),
-             event.fingerprint, event.made_at, event.payload, previous, event.hash),
+             event.epsilon, event.aged_epsilon, event.sensitivity, event.scale,
+             int(event.private), event.fingerprint, event.made_at, event.payload, previous,
+             event.hash),
         )  # fmt: skip
         self._database.execute(
             "INSERT OR REPLACE INTO meta VALUES ('head', ?)", (f"{event.number} {event.hash}",)
@@ -268,13 +299,13 @@ class Ledger:
 
     def _rows(self) -> Iterator[tuple[Event, str]]:
         for row in self._database.execute("SELECT * FROM events ORDER BY number"):
-            number, key, client, collect_at, aggregate_at, epsilon, sensitivity, scale = row[:8]
-            private, fingerprint, made_at, payload, previous, digest = row[8:]
+            number, key, client, collected, aggregated, epsilon, aged, reach, scale = row[:9]
+            private, fingerprint, made_at, payload, previous, digest = row[9:]
             if private not in (0, 1):
                 raise self._damaged(f"event {number} is not what was written")
             yield Event(
-                key, client, collect_at, aggregate_at, epsilon, sensitivity, scale,
-                bool(private), fingerprint, made_at, payload, number, digest,
+                key, client, collected, aggregated, epsilon, aged, reach, scale, bool(private),
+                fingerprint, made_at, payload, number, digest,
             ), previous  # fmt: skip
 
     def _is_new(self) -> bool:
@@ -315,17 +346,37 @@ def now() -> str:
 
 def _hash(event: Event, previous: str) -> str:
     facts = {k: v for k, v in event.facts().items() if k != "hash"}
-    facts["epsilon"], facts["sensitivity"], facts["scale"] = (
-        float(facts[name]).hex() for name in ("epsilon", "sensitivity", "scale")
-    )
+    for name in ("epsilon", "aged_epsilon", "sensitivity", "scale"):
+        facts[name] = float(facts[name]).hex()
     body = json.dumps(facts, sort_keys=True).encode() + b"\n" + event.payload
     return hashlib.sha256(previous.encode() + b"\n" + body).hexdigest()
 
 
-def _counted(events: list[Event], aggregate_at: int, window: int | None) -> list[Release]:
+def total_of(
+    events: list[Event],
+    process: Process,
+    aggregate_at: int,
+    method: Method = "exact",
+    law: ArrayLike | None = None,
+    window: int | None = None,
+) -> Total:
+    """Return what the private releases among `events` add up to, as seen in slot `aggregate_at`.
+
+    A single release that was reckoned for that very slot keeps the aged ε proven for its own
+    mechanism; several compose by `composed_epsilon`, which knows only their classical ε's.
+    """
+    counted = _counted(events, aggregate_at, window)
+    releases = [Release(event.collect_at, event.epsilon) for event in counted]
+    total = composed_epsilon(releases, process, aggregate_at, method, law)
+    if len(counted) == 1 and counted[0].aggregate_at == aggregate_at:
+        return Total(min(total.aged, counted[0].aged_epsilon), total.classical)
+    return total
+
+
+def _counted(events: list[Event], aggregate_at: int, window: int | None) -> list[Event]:
     """The private releases that count: those with noise, or without any, in the window."""
     return [
-        Release(event.collect_at, event.epsilon)
+        event
         for event in events
         if event.private
         and event.epsilon > 0
@@ -353,8 +404,8 @@ def _keep_to(
     for at in sorted(later):
         window = None if policy.window is None else max(policy.window, at - made.collect_at + 1)
         window = window if at == made.aggregate_at else policy.window
-        before = composed_epsilon(_counted(known, at, window), process, at, method, law)
-        after = composed_epsilon(_counted([*known, made], at, window), process, at, method, law)
+        before = total_of(known, process, at, method, law, window)
+        after = total_of([*known, made], process, at, method, law, window)
         totals.append((before, after))
     for before, after in totals:
         _refuse_over(policy, made, before, after)
