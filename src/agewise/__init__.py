@@ -6,6 +6,7 @@ is itself privacy. Agewise weighs that against the accuracy that ageing costs.
 
 from agewise import scenarios
 from agewise.errors import AgewiseError, InvalidInput
+from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
 from agewise.loss.batch import chain_tables
 from agewise.loss.bound import Bound, loss_bound
 from agewise.loss.gap import CostTables, cost_tables, loss_gap
@@ -16,6 +17,7 @@ from agewise.plan import Assignment, Plan, plan, replan
 from agewise.privacy.ageing import aged_approximate, aged_epsilon, classical_epsilon
 from agewise.privacy.calibration import Noise, aged_loss, noise_scale, sensitivity
 from agewise.privacy.composition import Release, Total, composed_epsilon
+from agewise.privacy.ledger import BudgetExceeded, Event, Ledger, LedgerDamaged, Policy
 from agewise.privacy.mechanisms import Noised, laplace, seeded_laplace
 from agewise.problem import Client, Problem
 from agewise.process import JointLaw, MarkovChain, PeriodicChain, Process, birth_death
@@ -35,20 +37,27 @@ __all__ = [
     "AgewiseError",
     "Assignment",
     "Bound",
+    "BudgetExceeded",
     "Certificate",
     "Client",
     "CostTables",
     "Estimate",
+    "Event",
     "InvalidInput",
     "JointLaw",
+    "Ledger",
+    "LedgerDamaged",
     "MarkovChain",
     "Noise",
     "Noised",
     "PeriodicChain",
     "Plan",
+    "Policy",
     "Problem",
     "Process",
     "Release",
+    "RunIncomplete",
+    "RunResult",
     "Schedule",
     "SchemeRow",
     "SlotTable",
@@ -73,7 +82,10 @@ __all__ = [
     "loss_gap",
     "noise_scale",
     "plan",
+    "rehearse",
     "replan",
+    "resume",
+    "run",
     "scenarios",
     "seeded_laplace",
     "sensitivity",

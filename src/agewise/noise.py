@@ -80,14 +80,17 @@ def slot_table(client: Client, problem: Problem, slots: Sequence[int] | None = N
 
 
 def achieved_epsilon(
-    client: Client, problem: Problem, table: SlotTable, column: int, scale: float | None = None
+    client: Client,
+    problem: Problem,
+    table: SlotTable,
+    column: int,
+    noise: tuple[float, float] | None = None,
 ) -> float:
-    """Return the aged ε of a cell of the table, for its own noise or for a larger `scale`.
+    """Return the aged ε of a cell of the table, by Proposition 1 or for tight by the mechanism.
 
-    By Proposition 1, or for tight noise by the mechanism itself.
+    `noise` is the (scale, classical ε) that was really used; None: what the table says.
     """
-    used = float(table.scale[column]) if scale is None else scale
-    spent = float(spent_epsilons(table.sensitivity[column], np.asarray(used)))
+    scale, spent = noise or (float(table.scale[column]), float(table.classical_epsilon[column]))
     if spent == 0:
         return 0.0
     age = int(table.ages[column])
@@ -95,4 +98,4 @@ def achieved_epsilon(
         return aged_epsilon(spent, float(table.delta[column]))
     law = client.law if problem.mixing == "own_law" else None
     joint = client.process.joint(problem.aggregate_at - age, problem.aggregate_at, law)
-    return aged_loss(joint, table.release[column], client.samples, used)
+    return aged_loss(joint, table.release[column], client.samples, scale)

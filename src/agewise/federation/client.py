@@ -1,0 +1,270 @@
+"""The client's side: check the order, collect, train, add noise, record, upload.
+
+A client does not trust the server's numbers. It computes its noise from its own process, its own
+target and the age, and refuses an order that asks for less. What it sends is what its ledger holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from agewise.errors import AgewiseError, InvalidInput, positive
+from agewise.federation.messages import Order, RefusalReason, Upload
+from agewise.federation.sources import DataSource, client_generator
+from agewise.learning import Estimator, estimate_mean
+from agewise.mixing import Method
+from agewise.noise import SlotTable, achieved_epsilon, slot_table
+from agewise.privacy.calibration import Rule, spent_epsilons
+from agewise.privacy.ledger import (
+    BudgetExceeded,
+    Event,
+    Ledger,
+    LedgerDamaged,
+    Policy,
+    now,
+    total_of,
+)
+from agewise.privacy.mechanisms import Noised, laplace, seeded_laplace
+from agewise.problem import Client, Problem
+from agewise.process.joint import Array
+
+ROOM = 1e-9
+"""By how much an ordered noise scale may fall short in another machine's arithmetic; the client
+uses its own, larger one then."""
+
+
+class OrderRefused(AgewiseError):
+    """An order that this client will not follow. Nothing was released."""
+
+    exit_code = 4
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a client knows about itself and demands: its records, its target, its limits.
+
+    `epsilon` is the aged ε that one release may reach, `mixing` the knowledge it grants an
+    adversary, `policy` what all its releases together may reach. `starts_at` is the number of
+    slots of its own time that lie before slot 1 of the run.
+    """
+
+    client: Client
+    epsilon: float
+    mixing: Method
+    policy: Policy
+    starts_at: int = 0
+
+    def __post_init__(self) -> None:
+        positive("epsilon", self.epsilon)
+
+    @property
+    def law(self) -> Array | None:
+        """The law that an adversary is taken to know, where that is the client's own."""
+        stated = self.mixing == "own_law" and self.client.law is not None
+        return np.asarray(self.client.law) if stated else None
+
+    @property
+    def method(self) -> Method:
+        """The mixing that totals are reckoned with."""
+        return "exact" if self.mixing == "own_law" and self.client.law is None else self.mixing
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a client itself holds to be right for an order: release function and least noise."""
+
+    problem: Problem
+    table: SlotTable
+
+    @property
+    def scale(self) -> float:
+        """The least noise scale."""
+        return float(self.table.scale[0])
+
+
+@lru_cache(maxsize=2**16)
+def own_terms(
+    client: Client,
+    epsilon: float,
+    mixing: Method,
+    estimator: Estimator,
+    calibration: Rule,
+    collect_at: int,
+    aggregate_at: int,
+) -> Terms:
+    """Return a client's own terms for collecting in one slot and aggregating in another."""
+    alone = replace(client, weight=None)
+    problem = Problem([alone], aggregate_at, epsilon, mixing, estimator, calibration)
+    return Terms(problem, slot_table(alone, problem, [collect_at]))
+
+
+Mechanism = Callable[[float, float, float], Noised]
+"""(value, sensitivity, noise scale) → noised value."""
+
+
+def private_noise(value: float, sensitivity: float, scale: float) -> Noised:
+    """Laplace noise from OpenDP, of at least this scale; its ε is what OpenDP's own map says."""
+    epsilon = float(spent_epsilons(np.asarray(sensitivity), np.asarray(scale)))
+    return laplace(value, sensitivity=sensitivity, epsilon=epsilon or np.inf)
+
+
+def stand_in_noise(seed: int, name: str) -> Mechanism:
+    """Reproducible noise for simulation: the same for the same seed and client. Not private."""
+
+    def noise(value: float, sensitivity: float, scale: float) -> Noised:  # noqa: ARG001
+        return seeded_laplace(value, scale=scale, rng=client_generator(seed, name, "noise"))
+
+    return noise
+
+
+class ClientAgent:
+    """One client, ready to answer orders. The steps can be called one by one, or all by `answer`.
+
+    Without a ledger (None) nothing is recorded: for rehearsals with the stand-in only.
+    """
+
+    def __init__(
+        self, profile: Profile, source: DataSource, ledger: Ledger | None, noise: Mechanism
+    ) -> None:
+        self.profile, self.source, self.ledger, self.noise = profile, source, ledger, noise
+        self.clipped = 0
+        """Records moved to a state. Not noised, so it stays with the client."""
+
+    def check(self, order: Order) -> Terms:
+        """Compute this client's own terms and refuse an order that falls short of them."""
+        profile, client = self.profile, self.profile.client
+        if order.client != client.name:
+            raise OrderRefused(f"an order for {order.client!r} reached client {client.name!r}")
+        told = (order.fingerprint, order.samples)
+        if told != (client.process.fingerprint, client.samples):
+            raise OrderRefused(
+                f"client {client.name!r} follows process {client.process.fingerprint} with "
+                f"{client.samples} records, the order was made for {told[0]} with {told[1]}. "
+                "Plan with the client's own scenario."
+            )
+        if not order.collect_at <= order.aggregate_at:
+            raise OrderRefused(
+                f"collect_at is {order.collect_at}; allowed: 1 to {order.aggregate_at}"
+            )
+        try:
+            terms = own_terms(
+                client, profile.epsilon, profile.mixing, order.estimator, order.calibration,
+                order.collect_at, order.aggregate_at,
+            )  # fmt: skip
+        except InvalidInput as error:
+            raise OrderRefused(f"client {client.name!r} cannot follow the order: {error}") from None
+        if order.noise_scale < terms.scale * (1 - ROOM):
+            raise OrderRefused(
+                f"the order asks client {client.name!r} for a noise scale of "
+                f"{order.noise_scale:.6g}; its own target ε = {profile.epsilon:g} (mixing "
+                f"{profile.mixing}) needs {terms.scale:.6g} at age "
+                f"{order.aggregate_at - order.collect_at}. Plan with the client's own target."
+            )
+        return terms
+
+    def rehearse(self, order: Order) -> None:
+        """Raise what `answer` would raise for this order now; release nothing."""
+        terms = self.check(order)
+        if self.ledger is not None and self.ledger.find(order.run) is not None:
+            return
+        self.source.collect(order.collect_at, order.samples)
+        if self.ledger is not None:
+            draft = self._event(order, terms, _asked(order, terms))
+            self.ledger.check(
+                draft, self.profile.policy, terms.problem.clients[0].process,
+                self.profile.method, self.profile.law,
+            )  # fmt: skip
+
+    def answer(self, order: Order) -> bytes:
+        """Carry an order out and return the bytes to upload.
+
+        Guarantees
+            What is returned is in the ledger already. A second answer in the same run returns
+            the same bytes, whatever has crashed in between, and even if the second order names
+            another slot. The noise is never less than this client's own terms ask for.
+        """
+        terms = self.check(order)
+        stored = None if self.ledger is None else self.ledger.find(order.run)
+        if stored is not None:
+            return stored.payload
+        records = self.source.collect(order.collect_at, order.samples)
+        value = self.train(terms, records)
+
+        def make(known: list[Event]) -> Event:
+            return self._release(order, terms, value, known)
+
+        if self.ledger is None:
+            return make([]).payload
+        process = self.profile.client.process
+        event = self.ledger.release(
+            order.run, make, self.profile.policy, process, self.profile.method, self.profile.law
+        )
+        return event.payload
+
+    def train(self, terms: Terms, records: Array) -> float:
+        """Empirical risk minimisation: the mean of the released values, each record clipped."""
+        client = self.profile.client
+        value, self.clipped = estimate_mean(
+            records, client.process.states, terms.table.release[0], client.samples
+        )
+        return value
+
+    def _release(self, order: Order, terms: Terms, value: float, known: list[Event]) -> Event:
+        asked = _asked(order, terms)
+        noised = self.noise(value, float(terms.table.sensitivity[0]), asked.scale)
+        spent = noised.private
+        draft = self._event(order, terms, noised if spent else replace(asked, private=False))
+        total = total_of(
+            [*known, draft], self.profile.client.process, draft.aggregate_at,
+            self.profile.method, self.profile.law,
+        )  # fmt: skip
+        upload = Upload(
+            run=order.run, client=order.client, plan=order.plan, collect_at=order.collect_at,
+            aggregate_at=order.aggregate_at, value=[float(noised.value)], noise_scale=draft.scale,
+            sensitivity=draft.sensitivity, delta=float(terms.table.delta[0]),
+            mixing=self.profile.mixing, private=noised.private,
+            classical_epsilon=draft.epsilon if spent else None,
+            aged_epsilon=draft.aged_epsilon if spent else None,
+            releases=sum(event.private for event in known) + int(spent),
+            total_classical=total.classical if spent else None,
+            total_aged=total.aged if spent else None,
+            fingerprint=draft.fingerprint,
+        )  # fmt: skip
+        return replace(draft, payload=upload.encode())
+
+    def _event(self, order: Order, terms: Terms, noised: Noised) -> Event:
+        client, spent = terms.problem.clients[0], float(noised.epsilon or 0.0)
+        return Event(
+            key=order.run, client=order.client,
+            collect_at=order.collect_at + self.profile.starts_at,
+            aggregate_at=order.aggregate_at + self.profile.starts_at,
+            epsilon=spent,
+            aged_epsilon=achieved_epsilon(
+                client, terms.problem, terms.table, 0, (noised.scale, spent)
+            ),
+            sensitivity=float(terms.table.sensitivity[0]), scale=noised.scale,
+            private=noised.private, fingerprint=client.process.fingerprint, made_at=now(),
+            payload=b"",
+        )  # fmt: skip
+
+
+def _asked(order: Order, terms: Terms) -> Noised:
+    """The noise to be used, before it is drawn: the server's or the client's, whichever is more."""
+    scale = max(order.noise_scale, terms.scale)
+    spent = float(spent_epsilons(terms.table.sensitivity[0], np.asarray(scale)))
+    return Noised(0.0, scale, spent, private=True)
+
+
+def refusal_reason(error: AgewiseError) -> RefusalReason:
+    """One word for why a client does not answer: all that the server is told."""
+    if isinstance(error, BudgetExceeded):
+        return "budget"
+    if isinstance(error, OrderRefused):
+        return "order"
+    if isinstance(error, LedgerDamaged) or "ledger" in str(error):
+        return "ledger"
+    return "records"

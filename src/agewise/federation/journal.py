@@ -1,0 +1,166 @@
+"""A run's folder: settings, plan, and the journal of everything that reached the server."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from agewise.errors import InvalidInput
+from agewise.federation.server import OnMissing, Server
+from agewise.plan import Plan
+from agewise.privacy.ledger import Policy
+
+VERSION = 1
+PLAN, SETTINGS, JOURNAL, RECORD = "plan.json", "run.json", "journal.jsonl", "record.json"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is carried out: everything that a resumed run must know again."""
+
+    run: str
+    seed: int
+    stand_in: bool
+    clock: str = "virtual"
+    slot_seconds: float = 0.0
+    started: float = 0.0
+    on_missing: OnMissing = "fail"
+    starts_at: int = 0
+    policy: Policy = field(default_factory=Policy)
+    readings: str | None = None
+    ledgers: str | None = None
+    drop: tuple[str, ...] = ()
+
+
+class RunFolder:
+    """The folder of one run, held by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._journal: Any = None
+
+    @classmethod
+    def create(cls, path: Path, plan: Plan, settings: Settings) -> RunFolder:
+        """Make the folder of a new run; refuse one that holds a run already."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if (path / SETTINGS).exists():
+                raise InvalidInput(
+                    "run folder", str(path), "a folder without a run",
+                    "Resume that run, or give another folder.",
+                )  # fmt: skip
+            self = cls(path)
+            self.write(PLAN, plan.to_json())
+            self._open()
+            self.write(SETTINGS, json.dumps({"version": VERSION, **asdict(settings)}, indent=2))
+        except OSError as error:
+            raise InvalidInput(
+                "run folder", str(path), "a folder that can be written to", f"{error.strerror}."
+            ) from None
+        return self
+
+    @classmethod
+    def reopen(cls, path: Path) -> tuple[RunFolder, Plan, Settings]:
+        """Open the folder of a run that did not finish."""
+        self = cls(path)
+        try:
+            document = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
+            plan = Plan.from_json((path / PLAN).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            name = Path(str(error.filename)).name
+            raise InvalidInput(
+                "run folder", f"{path} without {name}", "the folder of a run",
+            ) from None  # fmt: skip
+        except (OSError, ValueError) as error:
+            if isinstance(error, InvalidInput):
+                raise
+            raise InvalidInput("run folder", f"{path} ({error})", "the folder of a run") from None
+        version = document.pop("version", None) if isinstance(document, dict) else None
+        known = {f.name for f in fields(Settings)}
+        if version != VERSION or set(document) != known:
+            raise InvalidInput("run folder", f"{path} of version {version}", f"version {VERSION}")
+        if (path / RECORD).exists():
+            raise InvalidInput(
+                "run folder", f"{path} of a run that has ended", "one that was interrupted",
+                f"Its record is {path / RECORD}.",
+            )  # fmt: skip
+        policy = Policy(**document.pop("policy"))
+        settings = Settings(policy=policy, **{**document, "drop": tuple(document["drop"])})
+        self._open()
+        return self, plan, settings
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file whole or not at all."""
+        target = self.path / name
+        draft = self.path / f".{name}.part"
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+        return target
+
+    def note(self, **entry: Any) -> None:
+        """Add an input of the server to the journal."""
+        self._journal.write(json.dumps(entry) + "\n")
+        self._journal.flush()
+
+    def replay(self, server: Server) -> None:
+        """Feed the journal to a new server."""
+        for number, entry in self._entries():
+            try:
+                what, slot = entry["input"], entry["slot"]
+                if what == "received":
+                    server.receive(entry["payload"].encode(), slot)
+                elif what == "refused":
+                    server.refuse(entry["client"], slot, entry["reason"])
+                elif what == "closed":
+                    server.close(slot)
+                else:
+                    raise KeyError(what)
+            except (KeyError, TypeError, AttributeError, InvalidInput) as error:
+                raise self._damaged(number, error) from None
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        self._journal.close()
+
+    def _open(self) -> None:
+        self._journal = (self.path / JOURNAL).open("a+", encoding="utf-8")
+        try:
+            import fcntl  # noqa: PLC0415  (there is none on Windows)
+
+            fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # pragma: no cover
+            pass
+        except OSError:
+            self._journal.close()
+            raise InvalidInput(
+                "run folder", f"{self.path} of a run under way", "one that no process works on"
+            ) from None
+
+    def _entries(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        self._journal.seek(0)
+        text = self._journal.read()
+        whole = text.rfind("\n") + 1
+        if whole < len(text):  # cut off while it was written: its client sends it again
+            self._journal.truncate(len(text[:whole].encode()))
+        for number, line in enumerate(text[:whole].splitlines(), start=1):
+            try:
+                yield number, json.loads(line)
+            except ValueError as error:
+                raise self._damaged(number, error) from None
+        self._journal.seek(0, os.SEEK_END)
+
+    def _damaged(self, line: int, error: Exception) -> InvalidInput:
+        return InvalidInput(
+            "journal", f"line {line} of {self.path / JOURNAL} ({error!r})", "what a run wrote",
+            "Start a new run: the clients' ledgers keep their account.",
+        )  # fmt: skip
+
+
+def ledger_file(folder: Path, client: str) -> Path:
+    """The ledger of a client in a folder of ledgers."""
+    return folder / f"{quote(client, safe=' ')[:200]}.ledger"

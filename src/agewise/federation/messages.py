@@ -1,0 +1,120 @@
+"""What server and clients say to each other: typed, versioned, checked on arrival."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AllowInfNan,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+)
+
+from agewise.errors import AgewiseError
+from agewise.learning import Estimator
+from agewise.mixing import Method
+from agewise.privacy.calibration import Rule
+
+LARGEST_MESSAGE = 2**20
+"""Bytes beyond which a message is not even parsed."""
+
+Slot = Annotated[int, Field(ge=1)]
+Scale = Annotated[float, Field(ge=0)]
+Epsilon = Annotated[
+    float,
+    AllowInfNan(True),
+    Field(ge=0),
+    BeforeValidator(lambda value: math.inf if value == "inf" else value),
+    PlainSerializer(lambda value: "inf" if math.isinf(value) else value, when_used="json"),
+]
+"""A spent ε; JSON has no infinity, so a release without noise says "inf"."""
+
+
+class BadMessage(AgewiseError):
+    """A message that is not what the protocol allows; `reason` is one word for the record."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}: {detail}")
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    version: Literal[1] = 1
+    run: str
+    client: str
+
+    def encode(self) -> bytes:
+        """Return the message as bytes, the same ones every time."""
+        return self.model_dump_json().encode()
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self:
+        """Read a message, or raise `BadMessage`."""
+        if len(payload) > LARGEST_MESSAGE:
+            raise BadMessage("malformed", f"{len(payload)} bytes")
+        try:
+            return cls.model_validate_json(payload)
+        except ValidationError as error:
+            first: Any = error.errors()[0]
+            reason = {"finite_number": "not finite"}.get(first["type"], "malformed")
+            if first["loc"] == ("version",):
+                reason = "version"
+            where = ".".join(map(str, first["loc"]))
+            raise BadMessage(reason, f"{where} {first['msg']}".strip()) from None
+
+
+class Order(_Message):
+    """From the server: collect in this slot, for this aggregation, with at least this noise."""
+
+    kind: Literal["order"] = "order"
+    plan: str
+    collect_at: Slot
+    aggregate_at: Slot
+    samples: Annotated[int, Field(ge=1)]
+    epsilon: Annotated[float, Field(gt=0)]
+    mixing: Method
+    estimator: Estimator
+    calibration: Rule
+    noise_scale: Scale
+    fingerprint: str
+
+
+class Upload(_Message):
+    """From a client: its noised result, and what that guarantees.
+
+    The ε's are None for the seeded stand-in, about which nothing may be claimed. The totals count
+    every release in the client's ledger, this one included, as seen in the aggregation slot.
+    """
+
+    kind: Literal["upload"] = "upload"
+    plan: str
+    collect_at: Slot
+    aggregate_at: Slot
+    value: list[float]
+    noise_scale: Scale
+    sensitivity: Scale
+    delta: Annotated[float, Field(ge=0, le=1)]
+    mixing: Method
+    private: bool
+    classical_epsilon: Epsilon | None
+    aged_epsilon: Epsilon | None
+    releases: int
+    total_classical: Epsilon | None
+    total_aged: Epsilon | None
+    fingerprint: str
+
+
+RefusalReason = Literal["budget", "order", "records", "ledger"]
+
+
+class Refusal(_Message):
+    """From a client: it will not answer, and in one word why. Details stay with the client."""
+
+    kind: Literal["refusal"] = "refusal"
+    reason: RefusalReason

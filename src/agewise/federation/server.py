@@ -1,0 +1,230 @@
+"""The server's side: order, receive, close slots, deal with the missing, aggregate.
+
+A machine without clock, network or disk: the same inputs in the same order give the same state,
+so that a run is resumed by feeding its journal to a new `Server`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from agewise.errors import AgewiseError, InvalidInput, one_of
+from agewise.federation.messages import BadMessage, Order, Upload
+from agewise.federation.statement import Statement, state_privacy
+from agewise.loss.gap import loss_gap
+from agewise.plan import Assignment, Plan, replan
+from agewise.problem import Problem
+
+OnMissing = Literal["fail", "renormalise", "replan"]
+ON_MISSING: tuple[str, ...] = get_args(OnMissing)
+
+ROOM = 1e-9
+"""Relative room for another machine's arithmetic when a client's claim is compared."""
+
+
+class RunIncomplete(AgewiseError):
+    """A run that ended without a model. What was released stays in the clients' ledgers."""
+
+    exit_code = 4
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happened: in which slot, to whom, what, and why."""
+
+    slot: int
+    client: str
+    what: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run published, and about whom."""
+
+    model: float
+    expected_gap: float
+    participants: tuple[str, ...]
+    weights: tuple[float, ...]
+    statement: Statement
+
+
+class Server:
+    """The server of one run. Slots go 1, 2, ... to the aggregation slot; each is closed once."""
+
+    def __init__(
+        self, plan: Plan, run: str, on_missing: OnMissing = "fail", *, private: bool = True
+    ) -> None:
+        one_of("on_missing", on_missing, ON_MISSING)
+        if not run or not run.isprintable():
+            raise InvalidInput("run", repr(run), "a printable name")
+        self.first_plan, self.run, self.on_missing, self.private = plan, run, on_missing, private
+        self.received: dict[str, tuple[Upload, bytes]] = {}
+        self.missing: dict[str, str] = {}
+        self.rejected: Counter[str] = Counter()
+        self.steps: list[Step] = []
+        self.closed = 0
+        self.failure: str | None = None
+        self._names = {c.name for c in plan.problem.clients}
+        self._refused: dict[str, str] = {}
+        self._issued: dict[tuple[str, str], Assignment] = {}
+        self._adopt(plan)
+
+    def orders(self, slot: int) -> list[Order]:
+        """The orders that are due in a slot and not yet answered."""
+        problem = self.plan.problem
+        return [
+            Order(
+                run=self.run, client=one.client, plan=self.digest, collect_at=one.collect_at,
+                aggregate_at=problem.aggregate_at, samples=self._samples[one.client],
+                epsilon=problem.epsilon, mixing=problem.mixing, estimator=problem.estimator,
+                calibration=problem.calibration, noise_scale=one.noise_scale,
+                fingerprint=one.fingerprint,
+            )
+            for one in self._due.get(slot, [])
+            if self._awaited(one.client)
+        ]  # fmt: skip
+
+    def receive(self, payload: bytes, slot: int) -> str | None:
+        """Take an upload that arrived in a slot; return why it was rejected, None if it was not.
+
+        Guarantees
+            A rejected upload changes nothing but the counts: it never moves the model.
+        """
+        name = "?"
+        try:
+            upload = Upload.decode(payload)
+            name = upload.client
+            self._validate(upload, payload, slot)
+        except BadMessage as bad:
+            self.rejected[bad.reason] += 1
+            self.steps.append(Step(slot, name, "rejected", bad.reason))
+            return bad.reason
+        self.received[upload.client] = (upload, payload)
+        self._refused.pop(upload.client, None)
+        self.steps.append(Step(slot, upload.client, "uploaded"))
+        return None
+
+    def refuse(self, client: str, slot: int, reason: str) -> None:
+        """Note that a client will not answer in this run."""
+        if self._awaited(client):
+            self._refused[client] = reason
+            self.steps.append(Step(slot, client, "refused", reason))
+
+    def close(self, slot: int) -> None:
+        """End a slot: whoever was due in it and did not upload is missing."""
+        if slot != self.closed + 1 or slot > self.plan.problem.aggregate_at:
+            raise InvalidInput("slot", slot, f"{self.closed + 1}, the next one to close")
+        self.closed = slot
+        due = [one.client for one in self._due.get(slot, []) if self._awaited(one.client)]
+        if not due:
+            return
+        for name in due:
+            why = self._refused.get(name, "no upload by the deadline")
+            self.steps.append(Step(slot, name, "missing", why))
+        if self.on_missing == "fail":
+            why = self._refused.get(due[0], "no upload by the deadline")
+            more = f" and {len(due) - 1} more" if len(due) > 1 else ""
+            self.failure = f"client {due[0]!r}{more} missing in slot {slot} ({why})"
+        elif self.on_missing == "replan" and slot < self.plan.problem.aggregate_at:
+            self._replan(slot)
+        else:
+            for name in due:
+                self.missing[name] = self._refused.get(name, "no upload by the deadline")
+
+    def finish(self) -> Outcome:
+        """Aggregate what was received, once every slot is closed."""
+        first = self.first_plan.problem
+        if self.failure is None and not self.received:
+            self.failure = "no client uploaded anything"
+        if self.failure is not None:
+            raise RunIncomplete(f"run {self.run} did not complete: {self.failure}.")
+        if self.closed < first.aggregate_at:
+            raise InvalidInput("slot", self.closed, f"all slots to {first.aggregate_at} closed")
+        here = [
+            (client, float(weight), *self.received[client.name])
+            for client, weight in zip(first.clients, first.weights, strict=True)
+            if client.name in self.received
+        ]
+        total = math.fsum(weight for _, weight, _, _ in here)
+        shares = tuple(weight / total for _, weight, _, _ in here)
+        model = math.fsum(p * one[2].value[0] for p, one in zip(shares, here, strict=True))
+        if len(here) < len(first.clients):
+            kept = [replace(one[0], weight=p) for p, one in zip(shares, here, strict=True)]
+            reached = first.replace(clients=kept, capacity=None)
+        else:
+            reached = first
+        ages = [upload.aggregate_at - upload.collect_at for _, _, upload, _ in here]
+        uploads = [(upload, payload) for _, _, upload, payload in here]
+        return Outcome(
+            model=model,
+            expected_gap=loss_gap(reached, ages),
+            participants=tuple(one[0].name for one in here),
+            weights=shares,
+            statement=state_privacy(first, self.run, self.digest, self.private, uploads),
+        )
+
+    def _adopt(self, plan: Plan) -> None:
+        self.plan = plan
+        self.digest = hashlib.sha256(plan.to_json().encode()).hexdigest()
+        self._samples = {c.name: c.samples for c in plan.problem.clients}
+        self._due: dict[int, list[Assignment]] = {}
+        for one in plan.assignments:
+            self._due.setdefault(one.collect_at, []).append(one)
+            self._issued[self.digest, one.client] = one
+
+    def _awaited(self, client: str) -> bool:
+        return client not in self.received and client not in self.missing
+
+    def _replan(self, slot: int) -> None:
+        collected = {name: upload.collect_at for name, (upload, _) in self.received.items()}
+        here = {c.name for c in self.plan.problem.clients}
+        lost = [name for name in self._refused if name in here]
+        for name in lost:
+            self.missing[name] = self._refused[name]
+        if len(lost) == len(here):
+            self.failure = "no client is left"
+            return
+        made = replan(self.plan, slot + 1, {n: t for n, t in collected.items() if n in here}, lost)
+        self._adopt(made)
+        self.steps.append(Step(slot, "", "replanned", f"from slot {slot + 1}"))
+
+    def _validate(self, upload: Upload, payload: bytes, slot: int) -> None:
+        name = upload.client
+        if upload.run != self.run:
+            raise BadMessage("wrong run", upload.run)
+        if name not in self._names:
+            raise BadMessage("unknown client", name)
+        issued = self._issued.get((upload.plan, name))
+        if issued is None:
+            raise BadMessage("wrong plan", upload.plan)
+        if name in self.received:
+            same = self.received[name][1] == payload
+            raise BadMessage("duplicate" if same else "conflicting", name)
+        if name in self.missing or self.failure is not None:
+            raise BadMessage("stale", name)
+        if (upload.collect_at, upload.aggregate_at) != (
+            issued.collect_at, self.first_plan.problem.aggregate_at,
+        ) or upload.fingerprint != issued.fingerprint:  # fmt: skip
+            raise BadMessage("wrong plan", f"collected in slot {upload.collect_at}")
+        if upload.collect_at > slot:
+            raise BadMessage("early", f"slot {upload.collect_at}")
+        if len(upload.value) != 1:
+            raise BadMessage("wrong shape", f"{len(upload.value)} values")
+        if upload.private != self.private:
+            raise BadMessage("wrong noise", "a stand-in" if self.private else "not the stand-in")
+        self._refuse_weaker(upload, issued, self.first_plan.problem)
+
+    def _refuse_weaker(self, upload: Upload, issued: Assignment, problem: Problem) -> None:
+        if upload.noise_scale < issued.noise_scale * (1 - ROOM):
+            raise BadMessage("too little noise", f"{upload.noise_scale}")
+        if upload.private:
+            if None in (upload.aged_epsilon, upload.classical_epsilon, upload.total_aged,
+                        upload.total_classical):  # fmt: skip
+                raise BadMessage("malformed", "an ε is missing")
+            if (upload.aged_epsilon or 0.0) > problem.epsilon * (1 + ROOM):
+                raise BadMessage("too little noise", f"aged ε {upload.aged_epsilon}")

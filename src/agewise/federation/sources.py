@@ -1,0 +1,151 @@
+"""Where a client's records come from: a simulated process, or recorded readings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from agewise.errors import InvalidInput
+from agewise.problem import Client
+from agewise.process.joint import Array
+
+COLUMNS = ("client", "slot", "value")
+"""Columns of a file of readings, one row a record."""
+
+
+class DataSource(Protocol):
+    """Gives a client its records. A retry in the same slot must give the same ones."""
+
+    def collect(self, slot: int, samples: int) -> Array:
+        """Return `samples` records as they are in `slot`, or raise `InvalidInput`."""
+        ...
+
+    def present_mean(self, collect_at: int, aggregate_at: int, samples: int) -> float | None:
+        """The mean in slot `aggregate_at` of what `collect` gave, where that can be known."""
+        ...
+
+
+def client_generator(seed: int, name: str, purpose: str) -> np.random.Generator:
+    """Return a client's own generator, whatever the order in which clients are served."""
+    digest = hashlib.sha256(f"{purpose}\0{name}".encode()).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:16])])
+
+
+class SimulatedRecords:
+    """Records drawn from the client's own law and process, and followed until aggregation."""
+
+    def __init__(self, client: Client, seed: int) -> None:
+        self.client, self.seed = client, seed
+
+    def collect(self, slot: int, samples: int) -> Array:
+        drawn, _ = self._draw(slot, samples)
+        return np.asarray(self.client.process.states[drawn])
+
+    def present_mean(self, collect_at: int, aggregate_at: int, samples: int) -> float | None:
+        process = self.client.process
+        drawn, rng = self._draw(collect_at, samples)
+        later = _draw(process.kernel(collect_at, aggregate_at)[drawn], rng)
+        return float(process.states[later].mean())
+
+    def _draw(self, slot: int, samples: int) -> tuple[Any, np.random.Generator]:
+        rng = client_generator(self.seed, self.client.name, "records")
+        law = self.client.law_at(slot)
+        return _draw(np.broadcast_to(law, (samples, law.size)), rng), rng
+
+
+def _draw(rows: Array, rng: np.random.Generator) -> Any:
+    """One state from each row of probabilities."""
+    below = np.cumsum(rows, axis=1)[:, :-1]
+    # A state of probability 0 is never drawn, not even by rounding of the sums.
+    drawn = (below <= rng.random(len(rows))[:, None]).sum(axis=1)
+    last = rows.shape[1] - 1 - np.argmax(rows[:, ::-1] > 0, axis=1)
+    return np.minimum(drawn, last)
+
+
+class RecordedReadings:
+    """A client's records by slot, as read from a file."""
+
+    def __init__(self, name: str, path: Path, by_slot: Mapping[int, Array]) -> None:
+        self.name, self.path, self.by_slot = name, path, by_slot
+
+    def collect(self, slot: int, samples: int) -> Array:
+        found = self.by_slot.get(slot, np.empty(0))
+        if found.size < samples:
+            raise InvalidInput(
+                f"readings of client {self.name!r} in slot {slot}",
+                f"{found.size} records in {self.path}",
+                f"{samples} or more, as its noise was set for",
+                "Plan for fewer samples, or complete the file.",
+            )
+        return np.asarray(found[:samples])
+
+    def present_mean(self, collect_at: int, aggregate_at: int, samples: int) -> None:
+        """Not known: the file does not say which record is whose."""
+
+
+def load_readings(path: Path | str, slots: int) -> dict[str, RecordedReadings]:
+    """Read a CSV or Parquet file with the columns client, slot and value, one row a record.
+
+    Where a client has more records in a slot than it needs, the first ones of the file count.
+    Only slots 1 to `slots` are kept.
+    """
+    import polars as pl  # noqa: PLC0415  (an eighth of a second to import)
+
+    file = Path(path)
+    if file.suffix.lower() not in (".csv", ".parquet"):
+        raise InvalidInput("readings", str(path), "a .csv or .parquet file")
+    try:
+        frame = (
+            pl.scan_parquet(file)
+            if file.suffix.lower() == ".parquet"
+            else pl.scan_csv(file, infer_schema=False)
+        )
+        names = frame.collect_schema().names()
+        for column in COLUMNS:
+            if column not in names:
+                raise InvalidInput(
+                    "readings", f"{path} with columns {', '.join(names)}",
+                    "the columns " + ", ".join(COLUMNS),
+                )  # fmt: skip
+        table = (
+            frame.select(COLUMNS)
+            .with_row_index("row")
+            .with_columns(
+                pl.col("slot").cast(pl.Int64, strict=False).alias("at"),
+                pl.col("value").cast(pl.Float64, strict=False).alias("number"),
+            )
+            .filter(
+                pl.col("at").is_between(1, slots)
+                | pl.col("at").is_null()
+                | pl.col("client").is_null()
+            )
+            .collect()
+        )
+    except FileNotFoundError:
+        raise InvalidInput("readings", str(path), "an existing file") from None
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInput("readings", f"{path} ({reason})", "a readable file") from None
+    wrong = table.filter(
+        pl.col("client").is_null() | pl.col("at").is_null() | ~pl.col("number").is_finite()
+        | pl.col("number").is_null()
+    )  # fmt: skip
+    if wrong.height:
+        row = wrong.row(0, named=True)
+        raise InvalidInput(
+            f"readings: row {row['row'] + 1} of {path}",
+            f"client {row['client']}, slot {row['slot']}, value {row['value']}",
+            "a name, a whole number and a finite number",
+            f"{wrong.height} such rows; correct or remove them.",
+        )
+    if not table.height:
+        raise InvalidInput("readings", f"{path} without rows", f"rows in slots 1 to {slots}")
+    found: dict[str, dict[int, Array]] = {}
+    grouped = table.group_by("client", "at", maintain_order=True).agg("number")
+    for client, slot, values in grouped.iter_rows():
+        found.setdefault(str(client), {})[slot] = np.asarray(values, dtype=float)
+    return {name: RecordedReadings(name, file, by_slot) for name, by_slot in found.items()}
