@@ -13,12 +13,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from agewise.errors import InvalidInput
+from agewise.federation import RunResult
 from agewise.plan import Plan
 from agewise.schemes import SchemeRow
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333")
 """Okabe and Ito's palette: told apart by people with any of the common colour blindnesses."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+MOST_ROWS = 40
+"""Clients up to which a timeline has a row for each."""
 
 _STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -129,6 +133,10 @@ def timeline_figure(made: Plan) -> Figure:
     clients = made.assignments
     last = made.problem.aggregate_at
     with rc_context(_STYLE):
+        if len(clients) > MOST_ROWS:
+            figure = _crowd_figure(made.collect_at, [], last)
+            figure.axes[0].set_title(_plan_title(made))
+            return figure
         figure = Figure(figsize=(9, 1.4 + 0.55 * len(clients)), layout="constrained")
         axes = figure.subplots()
         for row, one in enumerate(clients):
@@ -150,17 +158,82 @@ def timeline_figure(made: Plan) -> Figure:
         axes.set_yticks(range(len(clients)), [_verbatim(one.client) for one in clients])
         axes.set_ylim(len(clients) - 0.4, -0.7)
         axes.set_xlim(0.4, last + 1.8)
-        if last <= 30:
-            axes.set_xticks(range(1, last + 1))
-        else:
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _slot_ticks(axes, last)
         axes.set_axisbelow(True)
         axes.set_xlabel("slot (bar: collect, train, add noise; arrow: upload)")
         axes.grid(axis="y", visible=False)
+        axes.set_title(_plan_title(made))
+    return figure
+
+
+def _slot_ticks(axes: Axes, last: int) -> None:
+    axes.set_xticks(range(1, last + 1, max(1, last // 24)))
+
+
+def _plan_title(made: Plan) -> str:
+    square = f" {_verbatim(made.problem.unit)}²" if made.problem.unit else ""
+    return (
+        f"{_verbatim(made.problem.name)}: a plan for ε = {made.problem.epsilon:g}, "
+        f"loss gap {made.gap:.4g}{square}"
+    )
+
+
+def run_figure(result: RunResult) -> Figure:
+    """A run as it went: who uploaded in which slot, who was missing, where it was planned anew."""
+    problem = result.plan.problem
+    last = problem.aggregate_at
+    uploads = {step.client: step.slot for step in result.steps if step.what == "uploaded"}
+    missed = [step for step in result.steps if step.what == "missing"]
+    names = list(dict.fromkeys([*uploads, *(step.client for step in missed)]))
+    with rc_context(_STYLE):
+        if len(names) > MOST_ROWS:
+            figure = _crowd_figure(list(uploads.values()), [step.slot for step in missed], last)
+        else:
+            figure = Figure(figsize=(9, 1.8 + 0.45 * len(names)), layout="constrained")
+            axes = figure.subplots()
+            ages = {one.client: one.age for one in result.statement.clients}
+            for row, name in enumerate(names):
+                lost = [step.slot for step in missed if step.client == name]
+                axes.plot(lost, [row] * len(lost), "x", color=COLOURS[1], markersize=9)
+                if name not in uploads:
+                    axes.text(last + 0.7, row, "left out", va="center", fontsize=9)
+                    continue
+                at = uploads[name]
+                axes.plot([at, last + 0.5], [row, row], color=COLOURS[0], linewidth=1, alpha=0.6)
+                axes.plot(at, row, "o", color=COLOURS[0], markersize=9)
+                axes.text(last + 0.7, row, f"age {ages[name]}", va="center", fontsize=9)
+            axes.set_yticks(range(len(names)), [_verbatim(name) for name in names])
+            axes.set_ylim(len(names) - 0.4, -0.7)
+            axes.grid(axis="y", visible=False)
+            axes.set_xlabel("slot (dot: upload, then the data age; cross: missed)")
+        axes = figure.axes[0]
+        axes.axvline(last + 0.5, color="#333333", linewidth=1.4)
+        axes.set_xlim(0.4, last + 0.5 + max(1.6, 0.16 * last))
+        _slot_ticks(axes, last)
+        axes.set_axisbelow(True)
+        unit = f" {_verbatim(problem.unit)}" if problem.unit else ""
         axes.set_title(
-            f"{_verbatim(made.problem.name)}: a plan for ε = {made.problem.epsilon:g}, "
-            f"loss gap {made.gap:.4g} {_verbatim(made.problem.unit and made.problem.unit + '²')}"
+            f"{_verbatim(problem.name)}: model {result.model:.5g}{unit} aggregated in slot {last}"
+            + ("" if result.private else " (stand-in noise: not private)")
         )
+    return figure
+
+
+def _crowd_figure(uploads: list[int], missed: list[int], last: int) -> Figure:
+    """Uploads and misses by slot, for more clients than can be told apart."""
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    axes = figure.subplots()
+    slots = range(1, last + 1)
+    done = [uploads.count(slot) for slot in slots]
+    axes.bar(slots, done, color=COLOURS[0], label="uploaded")
+    if missed:
+        axes.bar(
+            slots, [missed.count(slot) for slot in slots], bottom=done, color=COLOURS[1],
+            label="missed",
+        )  # fmt: skip
+        axes.legend(frameon=False)
+    axes.set_ylabel("clients")
+    axes.set_xlabel("slot")
     return figure
 
 

@@ -28,8 +28,9 @@ def run(
     - `folder`: where the run lives (settings, journal, ledgers, record); `resume` goes on there.
       Without one, simulated records are accounted for in memory.
     - `sources`: a CSV or Parquet file of readings, or a `DataSource` a client; None: simulated.
-    - `ledgers`: a folder of ledgers that outlives the run; `starts_at`: how many slots of the
-      clients' own time lie before slot 1, so that releases of several runs line up.
+    - `ledgers`: a folder of ledgers that outlives the run, needed for real records.
+    - `starts_at`: how many slots of the clients' own time lie before slot 1, so that releases of
+      several runs line up.
     - `policy`: what each client allows itself in all (None: the target, for all its releases).
     - `on_missing`: `fail`, `renormalise` (go on with the others) or `replan`.
     - `clock`: `virtual`, or `wall` with `slot_seconds`; `drop`: clients that never answer.

@@ -25,6 +25,7 @@ from agewise.privacy.ledger import (
     Ledger,
     LedgerDamaged,
     Policy,
+    keep_to,
     now,
     total_of,
 )
@@ -168,16 +169,16 @@ class ClientAgent:
 
     def rehearse(self, order: Order) -> None:
         """Raise what `answer` would raise for this order now; release nothing."""
-        terms = self.check(order)
-        if self.ledger is not None and self.ledger.find(order.run) is not None:
+        terms, profile = self.check(order), self.profile
+        known = [] if self.ledger is None else self.ledger.events()
+        if any(event.key == order.run for event in known):
             return
-        self.source.collect(order.collect_at, order.samples)
+        self.source.check(order.collect_at, order.samples)
+        draft = self._event(order, terms, _asked(order, terms))
         if self.ledger is not None:
-            draft = self._event(order, terms, _asked(order, terms))
-            self.ledger.check(
-                draft, self.profile.policy, terms.problem.clients[0].process,
-                self.profile.method, self.profile.law,
-            )  # fmt: skip
+            self.ledger.refuse_stranger(draft)
+        process = profile.client.process
+        keep_to(profile.policy, known, draft, process, profile.method, profile.law)
 
     def answer(self, order: Order) -> bytes:
         """Carry an order out and return the bytes to upload.
@@ -265,6 +266,6 @@ def refusal_reason(error: AgewiseError) -> RefusalReason:
         return "budget"
     if isinstance(error, OrderRefused):
         return "order"
-    if isinstance(error, LedgerDamaged) or "ledger" in str(error):
+    if isinstance(error, LedgerDamaged) or getattr(error, "field", "") == "ledger":
         return "ledger"
     return "records"

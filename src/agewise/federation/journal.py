@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -16,6 +18,8 @@ from agewise.plan import Plan
 from agewise.privacy.ledger import Policy
 
 VERSION = 1
+LONGEST_NAME = 150
+"""Letters of a client that go into the name of its ledger."""
 PLAN, SETTINGS, JOURNAL, RECORD = "plan.json", "run.json", "journal.jsonl", "record.json"
 
 
@@ -44,16 +48,21 @@ class RunFolder:
         self.path = path
         self._journal: Any = None
 
+    @staticmethod
+    def refuse_used(path: Path) -> None:
+        """Raise if a folder holds a run already, or cannot be made."""
+        if (path / SETTINGS).exists():
+            raise InvalidInput(
+                "run folder", str(path), "a folder without a run",
+                "Resume that run, or give another folder.",
+            )  # fmt: skip
+        probe_folder("run folder", path)
+
     @classmethod
     def create(cls, path: Path, plan: Plan, settings: Settings) -> RunFolder:
-        """Make the folder of a new run; refuse one that holds a run already."""
+        """Make the folder of a new run."""
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if (path / SETTINGS).exists():
-                raise InvalidInput(
-                    "run folder", str(path), "a folder without a run",
-                    "Resume that run, or give another folder.",
-                )  # fmt: skip
             self = cls(path)
             self.write(PLAN, plan.to_json())
             self._open()
@@ -161,6 +170,24 @@ class RunFolder:
         )  # fmt: skip
 
 
+def probe_folder(field: str, path: Path) -> None:
+    """Raise if a folder could not be made or written to; leave nothing behind."""
+    there = path
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise InvalidInput(
+            field, str(path), "a folder that can be written to",
+            f"{error.strerror}. Nothing was released.",
+        ) from None  # fmt: skip
+
+
 def ledger_file(folder: Path, client: str) -> Path:
     """The ledger of a client in a folder of ledgers."""
-    return folder / f"{quote(client, safe=' ')[:200]}.ledger"
+    name = quote(client, safe=" ")
+    if len(name) > LONGEST_NAME:
+        name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(client.encode()).hexdigest()[:16]}"
+    return folder / f"{name}.ledger"

@@ -28,7 +28,7 @@ from agewise.federation.client import (
     refusal_reason,
     stand_in_noise,
 )
-from agewise.federation.journal import RECORD, RunFolder, Settings, ledger_file
+from agewise.federation.journal import RECORD, RunFolder, Settings, ledger_file, probe_folder
 from agewise.federation.messages import Order
 from agewise.federation.server import (
     ON_MISSING,
@@ -55,6 +55,7 @@ Watcher = Callable[[Step, int, int], None]
 class RunResult:
     """A finished run: the model, what was expected of it, and what it tells about whom.
 
+    `plan` is the plan as it was carried out: without the missing, each in the slot it collected in.
     `realised_loss` is the squared distance to the mean of the clients' records in the aggregation
     slot, known only where those are simulated. `clipped` counts readings that were moved to a
     state, by client; it is not noised and therefore not part of the record.
@@ -63,7 +64,6 @@ class RunResult:
     run: str
     plan: Plan
     model: float
-    expected_gap: float
     realised_loss: float | None
     private: bool
     participants: tuple[str, ...]
@@ -81,7 +81,8 @@ class RunResult:
             "complete": True,
             "scenario": self.plan.problem.name,
             "model": self.model,
-            "expected_gap": self.expected_gap,
+            "expected_gap": self.plan.gap,
+            "collect_at": {a.client: a.collect_at for a in self.plan.assignments},
             "realised_loss": self.realised_loss,
             "private": self.private,
             "participants": list(self.participants),
@@ -119,11 +120,10 @@ def run_locally(
     for name in gone:
         if name not in names:
             raise InvalidInput("drop", repr(name), "one of " + ", ".join(sorted(names)))
-    recorded = sources is not None
-    if recorded and rng is None and folder is None and ledgers is None:
+    if sources is not None and rng is None and ledgers is None:
         raise InvalidInput(
-            "folder", "None", "a folder for the ledgers, since the records are not simulated",
-            "An account that is kept in memory is lost.",
+            "ledgers", "missing", "a folder that keeps the clients' accounts from run to run",
+            "Records that are not simulated need one.",
         )  # fmt: skip
     generator = rng if rng is not None else np.random.default_rng()
     if not isinstance(generator, np.random.Generator):
@@ -246,7 +246,8 @@ class _Engine:
         return self.sources[name]
 
     @contextlib.contextmanager
-    def agent(self, name: str) -> Iterator[ClientAgent]:
+    def agent(self, name: str, *, preparing: bool = False) -> Iterator[ClientAgent]:
+        """A client with its ledger open; while preparing, only if it has one already."""
         settings, problem = self.settings, self.problem
         profile = Profile(
             self.clients[name], problem.epsilon, problem.mixing, settings.policy,
@@ -254,33 +255,25 @@ class _Engine:
         )  # fmt: skip
         noise = stand_in_noise(settings.seed, name) if settings.stand_in else private_noise
         ledger = None
-        if self.recording:
-            ledger = self.in_memory.get(name) if self.ledgers is None else None
-            ledger = ledger or Ledger(
-                None if self.ledgers is None else ledger_file(self.ledgers, name)
-            )
+        if self.ledgers is not None:
+            path = ledger_file(self.ledgers, name)
+            ledger = Ledger(path) if path.exists() or not preparing else None
+        elif self.recording and not preparing:
+            ledger = self.in_memory.get(name) or Ledger(None)
+            self.in_memory[name] = ledger
         try:
             yield ClientAgent(profile, self.source(name), ledger, noise)
         finally:
             if ledger is not None and self.ledgers is not None:
                 ledger.close()
-            elif ledger is not None:
-                self.in_memory[name] = ledger
 
     def prepare(self, folder: Path | None) -> None:
         """Refuse, before anything is released or written, what cannot end well."""
         self.ledgers = self._ledger_folder(folder)
+        if folder is not None:
+            RunFolder.refuse_used(folder)
         if self.ledgers is not None:
-            try:
-                self.ledgers.mkdir(parents=True, exist_ok=True)
-                probe = self.ledgers / ".agewise-write-test"
-                probe.write_bytes(b"")
-                probe.unlink()
-            except OSError as error:
-                raise InvalidInput(
-                    "ledgers", str(self.ledgers), "a folder that can be written to",
-                    f"{error.strerror}. Nothing was released.",
-                ) from None  # fmt: skip
+            probe_folder("ledgers", self.ledgers)
         for client in self.problem.clients:
             _refuse_shift(client.process, self.settings.starts_at, self.problem.aggregate_at)
         if self.settings.on_missing != "fail":
@@ -288,13 +281,15 @@ class _Engine:
         for slot in range(1, self.problem.aggregate_at + 1):
             for order in self.server.orders(slot):
                 if order.client not in self.settings.drop:
-                    with self.agent(order.client) as agent:
+                    with self.agent(order.client, preparing=True) as agent:
                         agent.rehearse(order)
 
     def carry_out(self, place: RunFolder | None, watch: Watcher | None) -> RunResult:
         """Go through the slots that are still open, and publish."""
         server, seen = self.server, len(self.server.steps)
         last = self.problem.aggregate_at
+        if self.ledgers is not None:
+            self.ledgers.mkdir(parents=True, exist_ok=True)
 
         def tell() -> None:
             nonlocal seen
@@ -366,9 +361,8 @@ class _Engine:
             raise (self.budget or failure) from None
         result = RunResult(
             run=server.run,
-            plan=server.plan,
+            plan=outcome.plan,
             model=outcome.model,
-            expected_gap=outcome.expected_gap,
             realised_loss=self._realised(outcome),
             private=server.private,
             participants=outcome.participants,

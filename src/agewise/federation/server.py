@@ -12,12 +12,15 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+import numpy as np
+
 from agewise.errors import AgewiseError, InvalidInput, one_of
 from agewise.federation.messages import BadMessage, Order, Upload
 from agewise.federation.statement import Statement, state_privacy
-from agewise.loss.gap import loss_gap
-from agewise.plan import Assignment, Plan, replan
-from agewise.problem import Problem
+from agewise.loss.gap import cost_tables
+from agewise.plan import Assignment, Plan, assemble, replan
+from agewise.problem import Client, Problem
+from agewise.scheduling import Schedule, table_objective
 
 OnMissing = Literal["fail", "renormalise", "replan"]
 ON_MISSING: tuple[str, ...] = get_args(OnMissing)
@@ -47,7 +50,7 @@ class Outcome:
     """What a finished run published, and about whom."""
 
     model: float
-    expected_gap: float
+    plan: Plan
     participants: tuple[str, ...]
     weights: tuple[float, ...]
     statement: Statement
@@ -153,20 +156,29 @@ class Server:
         total = math.fsum(weight for _, weight, _, _ in here)
         shares = tuple(weight / total for _, weight, _, _ in here)
         model = math.fsum(p * one[2].value[0] for p, one in zip(shares, here, strict=True))
-        if len(here) < len(first.clients):
-            kept = [replace(one[0], weight=p) for p, one in zip(shares, here, strict=True)]
-            reached = first.replace(clients=kept, capacity=None)
-        else:
-            reached = first
-        ages = [upload.aggregate_at - upload.collect_at for _, _, upload, _ in here]
         uploads = [(upload, payload) for _, _, upload, payload in here]
         return Outcome(
             model=model,
-            expected_gap=loss_gap(reached, ages),
+            plan=self._carried_out([one[0] for one in here], shares),
             participants=tuple(one[0].name for one in here),
             weights=shares,
             statement=state_privacy(first, self.run, self.digest, self.private, uploads),
         )
+
+    def _carried_out(self, clients: list[Client], shares: tuple[float, ...]) -> Plan:
+        """The plan as it was really followed: who took part, and when each one collected."""
+        slots = [self.received[c.name][0].collect_at for c in clients]
+        told = {a.client: a.collect_at for a in self.plan.assignments}
+        if told == dict(zip([c.name for c in clients], slots, strict=True)):
+            return self.plan
+        problem = self.first_plan.problem
+        if len(clients) < len(problem.clients):
+            kept = [replace(c, weight=share) for c, share in zip(clients, shares, strict=True)]
+            problem = problem.replace(clients=kept, capacity=None)
+        tables = cost_tables(problem)
+        columns = np.array(slots) - 1
+        gap = float(table_objective(tables.u, tables.b)(columns[None])[0])
+        return assemble(problem, tables, Schedule(columns, gap, None, 0), "carried out")
 
     def _adopt(self, plan: Plan) -> None:
         self.plan = plan

@@ -20,6 +20,10 @@ COLUMNS = ("client", "slot", "value")
 class DataSource(Protocol):
     """Gives a client its records. A retry in the same slot must give the same ones."""
 
+    def check(self, slot: int, samples: int) -> None:
+        """Raise `InvalidInput` if `collect` would; release nothing."""
+        ...
+
     def collect(self, slot: int, samples: int) -> Array:
         """Return `samples` records as they are in `slot`, or raise `InvalidInput`."""
         ...
@@ -40,6 +44,9 @@ class SimulatedRecords:
 
     def __init__(self, client: Client, seed: int) -> None:
         self.client, self.seed = client, seed
+
+    def check(self, slot: int, samples: int) -> None:
+        """Records can be drawn in any slot."""
 
     def collect(self, slot: int, samples: int) -> Array:
         drawn, _ = self._draw(slot, samples)
@@ -71,6 +78,10 @@ class RecordedReadings:
 
     def __init__(self, name: str, path: Path, by_slot: Mapping[int, Array]) -> None:
         self.name, self.path, self.by_slot = name, path, by_slot
+
+    def check(self, slot: int, samples: int) -> None:
+        """Refuse a slot with too few records."""
+        self.collect(slot, samples)
 
     def collect(self, slot: int, samples: int) -> Array:
         found = self.by_slot.get(slot, np.empty(0))

@@ -8,12 +8,12 @@ the row before it, so that a changed, missing or reordered row is noticed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import math
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -122,29 +122,43 @@ class Ledger:
 
     def __init__(self, path: Path | str | None) -> None:
         self.path = Path("memory") if path is None else Path(path).absolute()
-        where = ":memory:" if path is None else str(self.path)
-        exists = path is not None and self.path.exists()
-        if exists and self.path.is_file() and self.path.stat().st_size == 0:
-            raise self._damaged("the file is empty")
         try:
-            self._database = sqlite3.connect(where, timeout=PATIENCE, isolation_level=None)
-            self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=FULL")
-            with self._exclusively():
+            if path is None:
+                self._database = _connect(":memory:")
+                _found(self._database)
+            else:
+                if not self.path.exists():
+                    self._begin()
+                if self.path.is_file() and self.path.stat().st_size == 0:
+                    raise self._damaged("the file is empty")
+                self._database = _connect(str(self.path))
                 if not self._names():
-                    if exists and not self._is_new():
-                        raise self._damaged("it holds no ledger")
-                    for statement in _TABLES.strip().split(";\n"):
-                        self._database.execute(statement)
-                    self._database.executemany(
-                        "INSERT INTO meta VALUES (?, ?)",
-                        [("schema", str(SCHEMA)), ("head", f"0 {GENESIS}")],
-                    )
+                    raise self._damaged("it holds no ledger")
+                with self._exclusively():  # refuse now what cannot be written to later
+                    pass
         except sqlite3.OperationalError as error:
             raise self._unwritable(error) from None
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from None
         self.verify()
+
+    def _begin(self) -> None:
+        """Make an empty ledger beside its place and link it there: whole, or not at all."""
+        draft = self.path.with_name(f".{self.path.name[:200]}.{os.getpid()}.new")
+        draft.unlink(missing_ok=True)
+        try:
+            database = _connect(str(draft))
+            _found(database)
+            database.close()
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                os.link(draft, self.path)
+            place = os.open(self.path.parent, os.O_RDONLY)
+            os.fsync(place)
+            os.close(place)
+        except OSError as error:
+            raise self._unwritable(error) from None
+        finally:
+            draft.unlink(missing_ok=True)
 
     @classmethod
     def read(cls, path: Path | str) -> Ledger:
@@ -192,20 +206,6 @@ class Ledger:
         """What the private releases add up to, as seen in slot `aggregate_at`."""
         return total_of(self.events(), process, aggregate_at, method, law, window)
 
-    def check(
-        self,
-        made: Event,
-        policy: Policy,
-        process: Process,
-        method: Method = "exact",
-        law: ArrayLike | None = None,
-    ) -> None:
-        """Raise what `release` would raise for this event now; change nothing."""
-        known = self.events()
-        if all(event.key != made.key for event in known):
-            self._keep_to_owner(known, made)
-            _keep_to(policy, known, made, process, method, law)
-
     def release(
         self,
         key: str,
@@ -235,8 +235,8 @@ class Ledger:
                 made = make(known)
                 if made.key != key:
                     raise InvalidInput("key", made.key, key)
-                self._keep_to_owner(known, made)
-                _keep_to(policy, known, made, process, method, law)
+                self.refuse_stranger(made)
+                keep_to(policy, known, made, process, method, law)
                 return self._append(made, known)
         except sqlite3.OperationalError as error:
             raise self._unwritable(error) from None
@@ -274,10 +274,12 @@ class Ledger:
             raise self._damaged("its last events are missing")
         return events
 
-    def _keep_to_owner(self, known: list[Event], made: Event) -> None:
-        if known and known[0].client != made.client:
+    def refuse_stranger(self, made: Event) -> None:
+        """Raise if the ledger holds another client's account."""
+        row = self._database.execute("SELECT client FROM events WHERE number = 1").fetchone()
+        if row is not None and row[0] != made.client:
             raise InvalidInput(
-                "ledger", f"{self.path} of client {known[0].client!r}",
+                "ledger", f"{self.path} of client {row[0]!r}",
                 f"the ledger of client {made.client!r}", "A ledger holds one client's account.",
             )  # fmt: skip
 
@@ -308,15 +310,11 @@ class Ledger:
                 fingerprint, made_at, payload, number, digest,
             ), previous  # fmt: skip
 
-    def _is_new(self) -> bool:
-        """Whether another process has only just created the file."""
-        return int(self._database.execute("PRAGMA page_count").fetchone()[0]) <= 1
-
     def _names(self) -> list[str]:
         rows = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         return [row[0] for row in rows]
 
-    @contextmanager
+    @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
         self._database.execute("BEGIN IMMEDIATE")
         try:
@@ -326,7 +324,7 @@ class Ledger:
             raise
         self._database.execute("COMMIT")
 
-    def _unwritable(self, error: sqlite3.OperationalError) -> InvalidInput:
+    def _unwritable(self, error: Exception) -> InvalidInput:
         return InvalidInput(
             "ledger", f"{self.path} ({error})", "a file that can be written to",
             "Nothing was released.",
@@ -337,6 +335,25 @@ class Ledger:
             f"ledger {self.path} is damaged: {what}. It is not repaired, and nothing is released "
             "from it. Restore a backup, or set it aside and count its client's budget as spent."
         )
+
+
+def _connect(where: str) -> sqlite3.Connection:
+    database = sqlite3.connect(where, timeout=PATIENCE, isolation_level=None)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    return database
+
+
+def _found(database: sqlite3.Connection) -> None:
+    """Write the tables of an empty ledger."""
+    database.execute("BEGIN IMMEDIATE")
+    for statement in _TABLES.strip().split(";\n"):
+        database.execute(statement)
+    database.executemany(
+        "INSERT INTO meta VALUES (?, ?)",
+        [("schema", str(SCHEMA)), ("head", f"0 {GENESIS}")],
+    )
+    database.execute("COMMIT")
 
 
 def now() -> str:
@@ -385,7 +402,7 @@ def _counted(events: list[Event], aggregate_at: int, window: int | None) -> list
     ]
 
 
-def _keep_to(
+def keep_to(
     policy: Policy,
     known: list[Event],
     made: Event,
@@ -417,7 +434,7 @@ def _refuse_over(policy: Policy, made: Event, before: Total, after: Total) -> No
         ("classical ε", policy.max_classical_epsilon, before.classical, after.classical),
     ):
         if limit is not None and not wanted <= limit:
-            left = max(0.0, limit - spent) if math.isfinite(spent) else 0.0
+            left = limit - spent if spent < limit * (1 - 1e-9) else 0.0
             raise BudgetExceeded(
                 f"client {made.client!r} would reach {name} {wanted:.6g}, its policy allows "
                 f"{limit:.6g}: {left:.6g} remains. Nothing was released. Wait until earlier "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -128,6 +128,7 @@ def _opendp() -> Any:
     return dp
 
 
+@lru_cache(maxsize=4096)
 def _opendp_laplace(kind: type, vector: bool, scale: float) -> Any:
     dp = _opendp()
     name = "f64" if kind is float else "i64"

@@ -1,17 +1,9 @@
-"""The command line: progress on stderr, tables for people, --json for programs."""
+"""plan, schemes, reproduce, init and ages."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import math
-import os
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,77 +11,42 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from agewise import __version__
-from agewise.errors import AgewiseError, InvalidInput
-from agewise.learning import Estimator
-from agewise.mixing import ASSUMPTIONS, METHODS, Method
+from agewise.cli.console import (
+    CalibrationOption,
+    CapacityOption,
+    EpsilonOption,
+    EstimatorOption,
+    JsonOption,
+    MixingOption,
+    OutOption,
+    ScenarioArgument,
+    console,
+    generator,
+    output_folder,
+    people,
+    print_json,
+    progress_bar,
+    read_problem,
+    wrote,
+)
+from agewise.errors import InvalidInput
+from agewise.mixing import ASSUMPTIONS, METHODS
 from agewise.noise import slot_table
 from agewise.plan import Plan, SearchMethod
 from agewise.plan import plan as make_plan
 from agewise.plan import replan as make_replan
-from agewise.privacy.calibration import Rule
-from agewise.privacy.ledger import Event, Ledger
 from agewise.problem import Objective, Problem
-from agewise.scenario import TEMPLATE, load_scenario
+from agewise.scenario import TEMPLATE
 from agewise.scenarios import BUILT_IN
 from agewise.schemes import SchemeRow, compare_schemes
 
-app = typer.Typer(
-    name="agewise",
-    help="When each client of a federation collects its data, and how much noise it adds.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
-    epilog="Exit codes: 0 done, 2 bad input, 3 a privacy budget would be overspent, "
-    "130 interrupted.",
-)
-people = Console(stderr=True)
-
-
-def _console() -> Console:
-    """The console for results: wide enough for whole numbers where nobody set a width."""
-    console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, 110))
-
-
+commands = typer.Typer()
 Figures = Literal["fig1", "fig2", "fig3a", "fig3b", "gains", "all"]
 
-ScenarioArgument = Annotated[
-    str, typer.Argument(help="A TOML file, or one of: " + ", ".join(BUILT_IN) + ".")
-]
-EpsilonOption = Annotated[float | None, typer.Option(help="Privacy target ε of every client.")]
-MixingOption = Annotated[
-    Method | None, typer.Option(help="Whose prior knowledge Δ holds for (see docs/notation.md).")
-]
-EstimatorOption = Annotated[
-    Estimator | None, typer.Option(help="Average as collected, or moved forward in time.")
-]
-CalibrationOption = Annotated[Rule | None, typer.Option(help="Noise by the formula, or tight.")]
-CapacityOption = Annotated[int | None, typer.Option(help="Clients that may collect in one slot.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-OutOption = Annotated[Path | None, typer.Option(help="Folder for figures and data files.")]
 
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"agewise {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
-
-
-@app.command(epilog="Example: agewise plan london --epsilon 0.3 --mixing exact --json")
+@commands.command(epilog="Example: agewise plan london --epsilon 0.3 --mixing exact --json")
 def plan(
     scenario: ScenarioArgument = "london",
     epsilon: EpsilonOption = None,
@@ -114,14 +71,14 @@ def plan(
     out: OutOption = None,
 ) -> None:
     """Decide when each client collects and how much noise it adds."""
-    problem = _problem(
+    problem = read_problem(
         scenario, epsilon=epsilon, mixing=mixing, estimator=estimator, calibration=calibration,
         objective=objective, capacity=capacity,
     )  # fmt: skip
-    folder = _folder(out)
+    folder = output_folder(out)
     with progress_bar("searching") as advance:
         made = make_plan(
-            problem, method=method, rng=_generator(seed), keep_best=keep_best, progress=advance
+            problem, method=method, rng=generator(seed), keep_best=keep_best, progress=advance
         )
         if now is not None:
             made = make_replan(made, now, _collected(collected), progress=advance)
@@ -134,10 +91,10 @@ def plan(
 
         (folder / "plan.json").write_text(made.to_json(), encoding="utf-8")
         paths = figures.save(figures.timeline_figure(made), folder, "plan")
-        _wrote([folder / "plan.json", *paths])
+        wrote([folder / "plan.json", *paths])
 
 
-@app.command(epilog="Example: agewise schemes --epsilon 0.03 --epsilon 0.1 --epsilon 0.3")
+@commands.command(epilog="Example: agewise schemes --epsilon 0.03 --epsilon 0.1 --epsilon 0.3")
 def schemes(
     scenario: ScenarioArgument = "london",
     epsilon: Annotated[
@@ -154,10 +111,10 @@ def schemes(
 
     With --out, also draws loss and noise against ε over 0.01 to 1.
     """
-    problem = _problem(
+    problem = read_problem(
         scenario, mixing=mixing, estimator=estimator, calibration=calibration, capacity=capacity
     )
-    folder = _folder(out)
+    folder = output_folder(out)
     with progress_bar("evaluating Theorem 1") as advance:
         rows = compare_schemes(problem, epsilon or None, progress=advance)
     if as_json:
@@ -167,10 +124,10 @@ def schemes(
     if folder is not None:
         from agewise.reproduction import SWEEP  # noqa: PLC0415
 
-        _wrote(_draw_schemes(compare_schemes(problem, SWEEP.tolist()), folder, problem.unit))
+        wrote(_draw_schemes(compare_schemes(problem, SWEEP.tolist()), folder, problem.unit))
 
 
-@app.command(epilog="Example: agewise reproduce all --out out")
+@commands.command(epilog="Example: agewise reproduce all --out out")
 def reproduce(
     which: Annotated[Figures, typer.Argument(help="Which figure.")] = "all",
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
@@ -222,11 +179,11 @@ def reproduce(
             shown.add_row(
                 one.figure, one.claim, "[green]yes[/]" if one.holds else "[red]no[/]", one.evidence
             )
-        _console().print(shown)
-    _wrote(paths)
+        console().print(shown)
+    wrote(paths)
 
 
-@app.command(epilog="Example: agewise init my_federation && agewise plan my_federation.toml")
+@commands.command(epilog="Example: agewise init my_federation && agewise plan my_federation.toml")
 def init(
     name: Annotated[str, typer.Argument(help="Name of the scenario; writes NAME.toml.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
@@ -249,7 +206,7 @@ def init(
     people.print(f"Wrote {path}. Next: agewise plan {path}", soft_wrap=True, highlight=False)
 
 
-@app.command(epilog="Example: agewise ages london --epsilon 0.3 --mixing any_prior --out out")
+@commands.command(epilog="Example: agewise ages london --epsilon 0.3 --mixing any_prior --out out")
 def ages(
     scenario: ScenarioArgument = "london",
     epsilon: EpsilonOption = None,
@@ -260,10 +217,10 @@ def ages(
     out: OutOption = None,
 ) -> None:
     """Show what ageing buys: Δ, the classical ε and the noise scale of each client at each age."""
-    problem = _problem(
+    problem = read_problem(
         scenario, epsilon=epsilon, mixing=mixing, estimator=estimator, calibration=calibration
     )
-    folder = _folder(out)
+    folder = output_folder(out)
     rows = []
     for client in problem.clients:
         table = slot_table(client, problem)
@@ -286,69 +243,6 @@ def ages(
         _draw_ages(problem, rows, folder)
 
 
-books = typer.Typer(
-    help="Look into a client's ledger: what was released, and what it adds up to.",
-    no_args_is_help=True,
-)
-app.add_typer(books, name="ledger")
-LedgerArgument = Annotated[Path, typer.Argument(help="The ledger file of a client.")]
-
-
-@books.command(epilog="Example: agewise ledger show north.ledger --json")
-def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
-    """List the events of a ledger, checked on the way. Never changes it."""
-    with Ledger.read(path) as ledger:
-        events = ledger.events()
-    if as_json:
-        print_json([_facts(event) for event in events])
-        return
-    shown = Table(title=escape(str(path)), title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("#", "client", "collected", "aggregated", "classical ε", "scale", "made at"):
-        shown.add_column(heading, justify="left" if heading == "client" else "right")
-    for event in events:
-        spent = f"{event.epsilon:.4g}" if event.private else "stand-in"
-        shown.add_row(
-            str(event.number), escape(event.client), str(event.collect_at),
-            str(event.aggregate_at), spent, f"{event.scale:.4g}", event.made_at,
-        )  # fmt: skip
-    console = _console()
-    console.print(shown)
-    classical = math.fsum(event.epsilon for event in events if event.private)
-    console.print(f"classical ε in all: {classical:.6g}", highlight=False)
-
-
-@books.command(epilog="Example: agewise ledger verify north.ledger")
-def verify(path: LedgerArgument) -> None:
-    """Check the file and its hash chain. Damage is reported, never repaired."""
-    with Ledger.read(path) as ledger:
-        count = ledger.verify()
-    typer.echo(f"{path}: {count} events, every one as it was written.")
-
-
-@books.command(epilog="Example: agewise ledger export north.ledger --csv > events.csv")
-def export(
-    path: LedgerArgument,
-    as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of JSON.")] = False,
-) -> None:
-    """Print all events for other programs, payloads in hexadecimal."""
-    with Ledger.read(path) as ledger:
-        rows = [{**_facts(event), "payload": event.payload.hex()} for event in ledger.events()]
-    if not as_csv:
-        print_json(rows)
-        return
-    names = [field.name for field in fields(Event)]
-    writer = csv.DictWriter(sys.stdout, fieldnames=names)
-    writer.writeheader()
-    writer.writerows(rows)
-
-
-def _facts(event: Event) -> dict[str, Any]:
-    facts = event.facts()
-    if not event.private:
-        facts["epsilon"] = None  # a seed can be replayed: nothing is claimed for it
-    return facts
-
-
 def _print_plan(made: Plan) -> None:
     problem, unit = made.problem, escape(made.problem.unit)
     shown = Table(
@@ -366,8 +260,8 @@ def _print_plan(made: Plan) -> None:
             escape(one.client), str(one.collect_at), str(one.age), f"{one.delta:.4f}",
             f"{one.classical_epsilon:.4g}", f"{one.aged_epsilon:.4g}", f"{one.noise_scale:.4g}",
         )  # fmt: skip
-    console = _console()
-    console.print(shown)
+    screen = console()
+    screen.print(shown)
     square = f" {unit}²" if unit else ""
     facts = [("loss gap", f"{made.gap:.6g}{square}")]
     if made.bound is not None:
@@ -393,7 +287,7 @@ def _print_plan(made: Plan) -> None:
     grid = Table.grid(padding=(0, 2))
     for name, value in facts:
         grid.add_row(f"[bold]{name}[/]", value if name != "note" else escape(value))
-    console.print(grid)
+    screen.print(grid)
 
 
 def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:
@@ -417,13 +311,13 @@ def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:
             f"{row.gap:.6g}", f"{row.bound:.6g}", f"{row.mean_noise:.4g}",
             end_section=index + 1 == len(rows) or rows[index + 1].epsilon != row.epsilon,
         )  # fmt: skip
-    console = _console()
-    console.print(shown)
-    _print_assumptions(console, problem)
+    screen = console()
+    screen.print(shown)
+    _print_assumptions(screen, problem)
 
 
-def _print_assumptions(console: Console, problem: Problem) -> None:
-    console.print(f"ε assumes {ASSUMPTIONS[problem.mixing]}", highlight=False)
+def _print_assumptions(screen: Console, problem: Problem) -> None:
+    screen.print(f"ε assumes {ASSUMPTIONS[problem.mixing]}", highlight=False)
 
 
 def _draw_schemes(
@@ -461,9 +355,9 @@ def _print_ages(problem: Problem, rows: list[dict[str, Any]]) -> None:
             f"{row['noise_scale']:.4g}",
             end_section=index + 1 == len(rows) or rows[index + 1]["age"] == 0,
         )
-    console = _console()
-    console.print(shown)
-    _print_assumptions(console, problem)
+    screen = console()
+    screen.print(shown)
+    _print_assumptions(screen, problem)
 
 
 def _draw_ages(problem: Problem, rows: list[dict[str, Any]], folder: Path) -> None:
@@ -481,38 +375,7 @@ def _draw_ages(problem: Problem, rows: list[dict[str, Any]], folder: Path) -> No
         curves[method] = [(t.delta[::-1], t.scale[::-1]) for t in tables]
     names = [c.name for c in problem.clients]
     figure = figures.ageing_figure(names, curves, problem.epsilon, problem.unit)
-    _wrote([*figures.save(figure, folder, "ages"), figures.save_csv(rows, folder, "ages")])
-
-
-@contextmanager
-def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr while work goes on; yields the function that moves it."""
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    )  # fmt: skip
-    with Progress(*columns, console=people, transient=True, disable=not people.is_terminal) as bar:
-        task = bar.add_task(description, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def print_json(document: Any) -> None:
-    """Print strict JSON: numbers that JSON has no word for become null."""
-    typer.echo(json.dumps(_strict(document), indent=2, allow_nan=False))
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    return value
-
-
-def _problem(scenario: str, **changes: Any) -> Problem:
-    given = {name: value for name, value in changes.items() if value is not None}
-    return load_scenario(scenario).replace(**given)
+    wrote([*figures.save(figure, folder, "ages"), figures.save_csv(rows, folder, "ages")])
 
 
 def _collected(pairs: list[str] | None) -> dict[str, int]:
@@ -523,48 +386,3 @@ def _collected(pairs: list[str] | None) -> dict[str, int]:
             raise InvalidInput("--collected", repr(pair), "NAME=SLOT")
         held[name] = int(slot)
     return held
-
-
-def _folder(out: Path | None) -> Path | None:
-    if out is None:
-        return None
-    from agewise import figures  # noqa: PLC0415
-
-    return figures.prepare_folder(out)
-
-
-def _generator(seed: int | None) -> Any:
-    import numpy as np  # noqa: PLC0415
-
-    if seed is not None and seed < 0:
-        raise InvalidInput("--seed", seed, "0 or more")
-    return np.random.default_rng(seed)
-
-
-def _wrote(paths: list[Path]) -> None:
-    names = escape(", ".join(str(p) for p in paths))
-    people.print(f"Wrote {names}", soft_wrap=True, highlight=False)
-
-
-def main() -> None:
-    """Run the command line; anything wrong with the input ends in one message and a code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter shows a stand-in
-            stream.reconfigure(errors="replace")
-    try:
-        app()
-    except AgewiseError as error:
-        _fail(str(error), error.exit_code)
-    except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error}. Give a place that can be written to.", 2)
-    except KeyboardInterrupt:
-        _fail("interrupted; files written so far are complete, others are missing.", 130)
-
-
-def _fail(message: str, code: int) -> None:
-    people.print(f"[bold red]Error:[/] {escape(message)}", soft_wrap=True, highlight=False)
-    sys.exit(code)

@@ -1,0 +1,71 @@
+"""The command line: progress on stderr, tables for people, --json for programs."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from agewise import __version__
+from agewise.cli.console import people
+from agewise.cli.ledgers import books
+from agewise.cli.planning import commands
+from agewise.cli.running import commands as running
+from agewise.errors import AgewiseError
+
+app = typer.Typer(
+    name="agewise",
+    help="When each client of a federation collects its data, and how much noise it adds.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    epilog="Exit codes: 0 done, 2 bad input, 3 a privacy budget would be overspent, "
+    "4 a run did not complete, 130 interrupted.",
+)
+app.add_typer(commands)
+app.add_typer(running)
+app.add_typer(books, name="ledger")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"agewise {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; anything wrong with the input ends in one message and a code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter shows a stand-in
+            stream.reconfigure(errors="replace")
+    try:
+        app()
+    except AgewiseError as error:
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}. Give a place that can be written to.", 2)
+    except KeyboardInterrupt:
+        _fail("interrupted; files written so far are complete, others are missing.", 130)
+
+
+def _fail(message: str, code: int) -> None:
+    people.print(f"[bold red]Error:[/] {escape(message)}", soft_wrap=True, highlight=False)
+    sys.exit(code)

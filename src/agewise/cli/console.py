@@ -1,0 +1,116 @@
+"""What all commands share: consoles, options, progress, JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from agewise.errors import InvalidInput
+from agewise.learning import Estimator
+from agewise.mixing import Method
+from agewise.privacy.calibration import Rule
+from agewise.problem import Problem
+from agewise.scenario import load_scenario
+from agewise.scenarios import BUILT_IN
+
+people = Console(stderr=True)
+
+
+def console() -> Console:
+    """The console for results: wide enough for whole numbers where nobody set a width."""
+    screen = Console()
+    return screen if screen.is_terminal else Console(width=max(screen.width, 110))
+
+
+ScenarioArgument = Annotated[
+    str, typer.Argument(help="A TOML file, or one of: " + ", ".join(BUILT_IN) + ".")
+]
+EpsilonOption = Annotated[float | None, typer.Option(help="Privacy target ε of every client.")]
+MixingOption = Annotated[
+    Method | None, typer.Option(help="Whose prior knowledge Δ holds for (see docs/notation.md).")
+]
+EstimatorOption = Annotated[
+    Estimator | None, typer.Option(help="Average as collected, or moved forward in time.")
+]
+CalibrationOption = Annotated[Rule | None, typer.Option(help="Noise by the formula, or tight.")]
+CapacityOption = Annotated[int | None, typer.Option(help="Clients that may collect in one slot.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+OutOption = Annotated[Path | None, typer.Option(help="Folder for figures and data files.")]
+
+
+@contextmanager
+def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on stderr while work goes on; yields the function that moves it."""
+    with steps_bar(description) as (_, advance):
+        yield advance
+
+
+@contextmanager
+def steps_bar(
+    description: str,
+) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+    """Show a bar on stderr; yields what prints a line above it, and what moves it."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=people, transient=True, disable=not people.is_terminal) as bar:
+        task = bar.add_task(description, total=None)
+
+        def say(line: str) -> None:
+            people.print(line, soft_wrap=True, highlight=False)
+
+        yield say, lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def print_json(document: Any) -> None:
+    """Print strict JSON: numbers that JSON has no word for become null."""
+    typer.echo(json.dumps(_strict(document), indent=2, allow_nan=False))
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value
+
+
+def read_problem(scenario: str, **changes: Any) -> Problem:
+    """Load a scenario, with the options that were given in place of its own."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    return load_scenario(scenario).replace(**given)
+
+
+def output_folder(out: Path | None) -> Path | None:
+    """Make the folder for output, if one was asked for."""
+    if out is None:
+        return None
+    from agewise import figures  # noqa: PLC0415
+
+    return figures.prepare_folder(out)
+
+
+def generator(seed: int | None) -> Any:
+    """A random generator for simulations."""
+    import numpy as np  # noqa: PLC0415
+
+    if seed is not None and seed < 0:
+        raise InvalidInput("--seed", seed, "0 or more")
+    return np.random.default_rng(seed)
+
+
+def wrote(paths: list[Path]) -> None:
+    """Say which files there are now."""
+    names = escape(", ".join(str(p) for p in paths))
+    people.print(f"Wrote {names}", soft_wrap=True, highlight=False)

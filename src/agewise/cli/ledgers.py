@@ -1,0 +1,83 @@
+"""ledger show, verify and export."""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from agewise.cli.console import (
+    JsonOption,
+    console,
+    print_json,
+)
+from agewise.privacy.ledger import Event, Ledger
+
+books = typer.Typer(
+    help="Look into a client's ledger: what was released, and what it adds up to.",
+    no_args_is_help=True,
+)
+LedgerArgument = Annotated[Path, typer.Argument(help="The ledger file of a client.")]
+
+
+@books.command(epilog="Example: agewise ledger show north.ledger --json")
+def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
+    """List the events of a ledger, checked on the way. Never changes it."""
+    with Ledger.read(path) as ledger:
+        events = ledger.events()
+    if as_json:
+        print_json([_facts(event) for event in events])
+        return
+    shown = Table(title=escape(str(path)), title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("#", "client", "collected", "aggregated", "classical ε", "scale", "made at"):
+        shown.add_column(heading, justify="left" if heading == "client" else "right")
+    for event in events:
+        spent = f"{event.epsilon:.4g}" if event.private else "stand-in"
+        shown.add_row(
+            str(event.number), escape(event.client), str(event.collect_at),
+            str(event.aggregate_at), spent, f"{event.scale:.4g}", event.made_at,
+        )  # fmt: skip
+    screen = console()
+    screen.print(shown)
+    classical = math.fsum(event.epsilon for event in events if event.private)
+    screen.print(f"classical ε in all: {classical:.6g}", highlight=False)
+
+
+@books.command(epilog="Example: agewise ledger verify north.ledger")
+def verify(path: LedgerArgument) -> None:
+    """Check the file and its hash chain. Damage is reported, never repaired."""
+    with Ledger.read(path) as ledger:
+        count = ledger.verify()
+    typer.echo(f"{path}: {count} events, every one as it was written.")
+
+
+@books.command(epilog="Example: agewise ledger export north.ledger --csv > events.csv")
+def export(
+    path: LedgerArgument,
+    as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of JSON.")] = False,
+) -> None:
+    """Print all events for other programs, payloads in hexadecimal."""
+    with Ledger.read(path) as ledger:
+        rows = [{**_facts(event), "payload": event.payload.hex()} for event in ledger.events()]
+    if not as_csv:
+        print_json(rows)
+        return
+    names = [field.name for field in fields(Event)]
+    writer = csv.DictWriter(sys.stdout, fieldnames=names)
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    facts = event.facts()
+    if not event.private:
+        facts["epsilon"] = None  # a seed can be replayed: nothing is claimed for it
+    return facts

@@ -1,0 +1,266 @@
+"""run: carry a plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from agewise.cli.console import (
+    CalibrationOption,
+    CapacityOption,
+    EpsilonOption,
+    EstimatorOption,
+    JsonOption,
+    MixingOption,
+    ScenarioArgument,
+    console,
+    generator,
+    people,
+    print_json,
+    progress_bar,
+    read_problem,
+    steps_bar,
+    wrote,
+)
+from agewise.errors import InvalidInput
+from agewise.federation import RunResult, rehearse, resume, run
+from agewise.federation.server import OnMissing, Step
+from agewise.loss.simulation import Estimate
+from agewise.mixing import ASSUMPTIONS
+from agewise.plan import Plan
+from agewise.plan import plan as make_plan
+from agewise.privacy.ledger import Policy
+
+SPOKEN = 50
+"""Clients up to which each one's steps are told while a run goes on."""
+REHEARSED = 300
+"""Clients up to which a run is compared with repetitions unless told otherwise."""
+
+commands = typer.Typer()
+
+
+@commands.command(
+    "run", epilog="Example: agewise run london --clock wall --slot-seconds 2 --on-missing replan"
+)
+def run_command(
+    scenario: ScenarioArgument = "london",
+    engine: Annotated[Literal["local"], typer.Option(help="What carries the messages.")] = "local",
+    clock: Annotated[
+        Literal["virtual", "wall"], typer.Option(help="As fast as possible, or in real time.")
+    ] = "virtual",
+    slot_seconds: Annotated[
+        float, typer.Option(help="Length of a slot by the wall clock; its end is the deadline.")
+    ] = 60.0,
+    on_missing: Annotated[
+        OnMissing, typer.Option(help="What to do about a client that misses its slot.")
+    ] = "fail",
+    epsilon: EpsilonOption = None,
+    mixing: MixingOption = None,
+    estimator: EstimatorOption = None,
+    calibration: CalibrationOption = None,
+    capacity: CapacityOption = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="Run this plan.json instead of planning SCENARIO.")
+    ] = None,
+    readings: Annotated[
+        Path | None,
+        typer.Option(help="CSV or Parquet with client, slot, value; otherwise simulated records."),
+    ] = None,
+    ledgers: Annotated[
+        Path | None, typer.Option(help="Folder of the clients' ledgers, kept from run to run.")
+    ] = None,
+    starts_at: Annotated[
+        int, typer.Option(help="Slots of the clients' own time before slot 1 of this run.")
+    ] = 0,
+    max_aged_epsilon: Annotated[
+        float | None, typer.Option(help="Each client's limit on its total aged ε; the target.")
+    ] = None,
+    max_classical_epsilon: Annotated[
+        float | None, typer.Option(help="Each client's limit on its total classical ε; none.")
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(help="Slots back over which the limits count; all.")
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="A client that never answers; may be repeated.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Reproducible records and noise: a rehearsal, NOT private.")
+    ] = None,
+    repetitions: Annotated[
+        int | None,
+        typer.Option(help="Seeded repetitions to compare the loss with the plan; 0 for none."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder in which the run gets its own.")] = Path("runs"),
+    resume_from: Annotated[
+        Path | None, typer.Option("--resume", help="Go on with the interrupted run in this folder.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Carry a plan out: collect, train, add noise, record, upload, aggregate; then account for it.
+
+    Every client's release is in its ledger before the server sees it. Ctrl-C loses nothing: go on
+    with --resume.
+    """
+    if repetitions is not None and (repetitions < 0 or repetitions == 1):
+        raise InvalidInput("--repetitions", repetitions, "0, or 2 and more")
+    if resume_from is not None:
+        folder = resume_from
+        with _watching(folder) as watch:
+            result = resume(folder, watch=watch)
+    else:
+        made = _planned(
+            plan, scenario, epsilon=epsilon, mixing=mixing, estimator=estimator,
+            calibration=calibration, capacity=capacity,
+        )  # fmt: skip
+        folder = _fresh(out, made.problem.name)
+        limit = made.problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
+        with _watching(folder, len(made.assignments)) as watch:
+            result = run(
+                made, engine, None if seed is None else generator(seed), folder=folder,
+                sources=readings, ledgers=ledgers, starts_at=starts_at, clock=clock,
+                policy=Policy(limit, max_classical_epsilon, window), slot_seconds=slot_seconds,
+                on_missing=on_missing, drop=drop or [], watch=watch,
+            )  # fmt: skip
+    rehearsal = _rehearsal(result, repetitions)
+    from agewise import figures  # noqa: PLC0415  (matplotlib takes half a second to import)
+
+    paths = figures.save(figures.run_figure(result), folder, "timeline")
+    if as_json:
+        print_json({**result.to_dict(), "folder": str(folder), "rehearsal": _facts(rehearsal)})
+    else:
+        _print_result(result, rehearsal)
+    for name, count in result.clipped.items():
+        people.print(
+            f"[yellow]{escape(name)}: {count} readings were not a state and were moved to the "
+            "nearest one[/] (not part of the record: this number is not noised).",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+    wrote([folder / "record.json", folder / "statement.md", *paths])
+
+
+def _planned(path: Path | None, scenario: str, **changes: Any) -> Plan:
+    if path is None:
+        problem = read_problem(scenario, **changes)
+        with progress_bar("planning") as advance:
+            return make_plan(problem, progress=advance)
+    given = [name for name, value in changes.items() if value is not None]
+    if given:
+        raise InvalidInput(
+            f"--{given[0]}", "given with --plan", "one or the other", "Make the plan anew."
+        )
+    try:
+        return Plan.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InvalidInput("--plan", f"{path} ({reason})", "a plan.json") from None
+
+
+def _fresh(out: Path, name: str) -> Path:
+    """A folder that does not exist yet, named after the scenario and the time."""
+    plain = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in name)
+    stem = f"{plain[:60]}-{datetime.now():%Y%m%d-%H%M%S}"
+    places = (out / f"{stem}{extra}" for extra in ("", *(f"-{i}" for i in range(2, 1000))))
+    return next(place for place in places if not place.exists())
+
+
+@contextmanager
+def _watching(folder: Path, clients: int = 0) -> Iterator[Callable[[Step, int, int], None]]:
+    """Tell what happens while a run goes on, and how to go on with it after Ctrl-C."""
+    words = {"uploaded": "green", "refused": "yellow", "missing": "yellow", "rejected": "red"}
+    with steps_bar("slots") as (say, advance):
+
+        def watch(step: Step, closed: int, total: int) -> None:
+            advance(closed, total)
+            if step.what != "closed" and clients <= SPOKEN:
+                colour = words.get(step.what, "cyan")
+                why = f" ({step.why})" if step.why else ""
+                who = f"{step.client} " if step.client else ""
+                say(f"slot {step.slot:>3}  {escape(who)}[{colour}]{step.what}[/]{escape(why)}")
+
+        try:
+            yield watch
+        except KeyboardInterrupt:
+            say(
+                "[yellow]Interrupted.[/] What was released is in the ledgers. Go on with: "
+                f"agewise run --resume {escape(str(folder))}"
+            )
+            raise
+
+
+def _rehearsal(result: RunResult, repetitions: int | None) -> Estimate | None:
+    """Repetitions of the plan that was carried out, for comparison with what it promised."""
+    clients = len(result.plan.assignments)
+    if repetitions is None:
+        known = result.realised_loss is not None and clients <= REHEARSED
+        repetitions = max(100, 3_000 // clients) if known else 0
+    if repetitions == 0:
+        return None
+    with progress_bar("rehearsing with the stand-in") as advance:
+        return rehearse(result.plan, repetitions, generator(None), advance)
+
+
+def _facts(rehearsal: Estimate | None) -> dict[str, Any] | None:
+    if rehearsal is None:
+        return None
+    return {
+        "mean_loss": float(rehearsal),
+        "standard_error": rehearsal.standard_error,
+        "repetitions": rehearsal.trials,
+    }
+
+
+def _print_result(result: RunResult, rehearsal: Estimate | None) -> None:
+    statement, unit = result.statement, escape(result.plan.problem.unit)
+    screen = console()
+    shown = Table(
+        title=f"{escape(result.plan.problem.name)}: aggregated in slot {statement.aggregate_at}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    for heading in ("client", "age", "Δ", "noise scale", "aged ε", "odds", "classical ε", "odds",
+                    "total aged ε"):  # fmt: skip
+        shown.add_column(heading, justify="left" if heading == "client" else "right")
+    for one in statement.clients[:SPOKEN]:
+        numbers = (one.aged_epsilon, one.aged_odds, one.classical_epsilon, one.classical_odds,
+                   one.total_aged_epsilon)  # fmt: skip
+        shown.add_row(
+            escape(one.client), str(one.age), f"{one.delta:.4f}", f"{one.noise_scale:.4g}",
+            *("none" if value is None else f"{value:.4g}" for value in numbers),
+        )  # fmt: skip
+    screen.print(shown)
+    square = f" {unit}²" if unit else ""
+    facts = [("model", f"{result.model:.6g} {unit}".rstrip())]
+    if len(statement.clients) > SPOKEN:
+        facts.append(("shown", f"{SPOKEN} of {len(statement.clients)} clients"))
+    if not result.private:
+        facts.append(("private", "[red]no[/]: a seeded stand-in for noise; no ε is claimed"))
+    facts.append(("expected loss", f"{result.plan.gap:.6g}{square} (closed form)"))
+    if result.realised_loss is not None:
+        facts.append(("this run", f"{result.realised_loss:.6g}{square}"))
+    if rehearsal is not None:
+        promised = result.plan.gap
+        off = (rehearsal - promised) / rehearsal.standard_error if rehearsal.standard_error else 0
+        facts.append(
+            ("rehearsed", f"{rehearsal:.6g} ± {rehearsal.standard_error:.2g}{square} over "
+             f"{rehearsal.trials} seeded runs: {off:+.1f} standard errors from the plan's "
+             f"{promised:.6g}")
+        )  # fmt: skip
+    for name, why in list(result.missing.items())[:SPOKEN]:
+        facts.append(("missing", f"{escape(name)}: {escape(why)}"))
+    for why, count in result.rejected.items():
+        facts.append(("rejected", f"{count} × {escape(why)}"))
+    for mixing in sorted({one.mixing for one in statement.clients}):
+        facts.append(("ε assumes", ASSUMPTIONS[mixing]))
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        grid.add_row(f"[bold]{name}[/]", value)
+    screen.print(grid)

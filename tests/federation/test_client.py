@@ -1,0 +1,198 @@
+"""The client machine: it trusts nobody, and what it sends is in its ledger."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import agewise as aw
+from agewise.federation.client import (
+    ClientAgent,
+    OrderRefused,
+    Profile,
+    private_noise,
+    refusal_reason,
+    stand_in_noise,
+)
+from agewise.federation.messages import BadMessage, Order, Upload
+from agewise.federation.server import Server
+from agewise.federation.sources import SimulatedRecords
+from agewise.privacy.ledger import BudgetExceeded, Ledger, LedgerDamaged, Policy
+
+PROBLEM = aw.scenarios.london().replace(mixing="exact", estimator="propagated")
+PLAN = aw.plan(PROBLEM)
+
+
+def order_for(index, plan=PLAN):
+    server = Server(plan, "run")
+    name = plan.problem.clients[index].name
+    return next(o for o in server.orders(plan.collect_at[index]) if o.client == name)
+
+
+def agent(index=0, ledger=None, policy=Policy(), noise=private_noise, **changes):  # noqa: B008
+    client = PROBLEM.clients[index]
+    own = {"epsilon": PROBLEM.epsilon, "mixing": PROBLEM.mixing, **changes}
+    profile = Profile(client, policy=policy, **own)
+    return ClientAgent(profile, SimulatedRecords(client, 3), ledger, noise)
+
+
+@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize("calibration", ["formula", "tight"])
+def test_its_noise_and_claims_are_the_plans(index, calibration):
+    plan = aw.plan(PROBLEM.replace(calibration=calibration))
+    upload = Upload.decode(agent(index).answer(order_for(index, plan)))
+    planned = plan.assignments[index]
+    assert upload.noise_scale == pytest.approx(planned.noise_scale, rel=1e-12)
+    assert upload.noise_scale >= planned.noise_scale
+    assert upload.classical_epsilon == pytest.approx(planned.classical_epsilon, rel=1e-12)
+    assert upload.aged_epsilon == pytest.approx(planned.aged_epsilon, rel=1e-9)
+    assert upload.aged_epsilon <= PROBLEM.epsilon
+    assert upload.total_aged == upload.aged_epsilon
+
+
+def test_guarantee_it_refuses_less_noise_than_its_own_terms_ask_for():
+    order = order_for(2)
+    weak = order.model_copy(update={"noise_scale": order.noise_scale * 0.99})
+    with pytest.raises(OrderRefused, match=r"asks client 'client 3' for a noise scale .* needs"):
+        agent(2).answer(weak)
+    more = order.model_copy(update={"noise_scale": order.noise_scale * 2})
+    assert Upload.decode(agent(2).answer(more)).noise_scale >= 2 * order.noise_scale
+
+
+@pytest.mark.parametrize("changes", [{"epsilon": 0.05}, {"mixing": "any_prior"}])
+def test_a_stricter_client_refuses_the_servers_order(changes):
+    with pytest.raises(OrderRefused, match="own target"):
+        agent(2, **changes).answer(order_for(2))
+
+
+def test_noise_that_is_an_ulp_short_is_topped_up():
+    order = order_for(2)
+    short = order.model_copy(update={"noise_scale": np.nextafter(order.noise_scale, 0).item()})
+    assert Upload.decode(agent(2).answer(short)).noise_scale >= order.noise_scale
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"client": "client 2"}, "reached client 'client 1'"),
+        ({"fingerprint": "other"}, "Plan with the client's own scenario"),
+        ({"samples": 99}, "the order was made for"),
+        ({"collect_at": 11}, "collect_at is 11"),
+        ({"calibration": "tight", "noise_scale": 1e-6}, "noise scale"),
+    ],
+)
+def test_orders_that_do_not_fit_are_refused(changes, words):
+    order = order_for(0).model_copy(update=changes)
+    with pytest.raises(OrderRefused, match=words):
+        agent(0).answer(order)
+
+
+def test_an_order_is_refused_before_records_are_touched():
+    one = agent(0)
+    one.source.collect = lambda *_: pytest.fail("collected")
+    with pytest.raises(OrderRefused):
+        one.answer(order_for(1))
+
+
+def test_guarantee_what_is_answered_is_recorded_and_answered_again(tmp_path):
+    with Ledger(tmp_path / "a.ledger") as ledger:
+        payload = agent(0, ledger).answer(order_for(0))
+        stored = ledger.find("run")
+        assert stored.payload == payload
+        assert stored.private
+        assert agent(0, ledger).answer(order_for(0)) == payload
+        assert ledger.verify() == 1
+
+
+def test_totals_count_earlier_releases(tmp_path):
+    with Ledger(tmp_path / "a.ledger") as ledger:
+        first = agent(2, ledger)
+        first.answer(order_for(2))
+        later = agent(2, ledger, starts_at=3)
+        order = order_for(2).model_copy(update={"run": "second"})
+        upload = Upload.decode(later.answer(order))
+        events = ledger.events()
+    assert [e.collect_at for e in events] == [order.collect_at, order.collect_at + 3]
+    wanted = aw.composed_epsilon(
+        [aw.Release(e.collect_at, e.epsilon) for e in events],
+        PROBLEM.clients[2].process, order.aggregate_at + 3,
+    )  # fmt: skip
+    assert upload.releases == 2
+    assert upload.total_aged == pytest.approx(wanted.aged, rel=1e-12)
+    assert upload.total_classical == wanted.classical
+    assert upload.total_aged > upload.aged_epsilon
+
+
+def test_a_budget_is_refused_with_what_remains(tmp_path):
+    policy = Policy(max_aged_epsilon=PROBLEM.epsilon)
+    with Ledger(tmp_path / "a.ledger") as ledger:
+        agent(2, ledger, policy).answer(order_for(2))
+        again = order_for(2).model_copy(update={"run": "second"})
+        for attempt in (agent(2, ledger, policy).rehearse, agent(2, ledger, policy).answer):
+            with pytest.raises(BudgetExceeded, match="remains"):
+                attempt(again)
+        assert ledger.verify() == 1
+
+
+def test_another_clients_ledger_is_refused(tmp_path):
+    with Ledger(tmp_path / "a.ledger") as ledger:
+        agent(0, ledger).answer(order_for(0))
+        order = order_for(1).model_copy(update={"run": "second"})
+        for attempt in (agent(1, ledger).rehearse, agent(1, ledger).answer):
+            with pytest.raises(aw.InvalidInput, match="A ledger holds one client's account"):
+                attempt(order)
+
+
+def test_rehearsing_releases_nothing(tmp_path):
+    with Ledger(tmp_path / "a.ledger") as ledger:
+        agent(0, ledger).rehearse(order_for(0))
+        assert ledger.verify() == 0
+
+
+def test_the_stand_in_is_recorded_as_not_private(tmp_path):
+    with Ledger(tmp_path / "a.ledger") as ledger:
+        noise = stand_in_noise(3, "client 1")
+        upload = Upload.decode(agent(0, ledger, noise=noise).answer(order_for(0)))
+        assert not ledger.events()[0].private
+        assert ledger.total(PROBLEM.clients[0].process, 10) == aw.Total(0.0, 0.0)
+    assert upload.aged_epsilon is None
+    assert upload.releases == 0
+
+
+def test_a_process_without_memory_needs_no_noise(tmp_path):
+    chain = aw.MarkovChain([[0.5, 0.5], [0.5, 0.5]], [0.0, 1.0])
+    problem = aw.Problem([aw.Client("coin", chain)], 3, 0.1, estimator="plain")
+    plan = aw.plan(problem)
+    server = Server(plan, "run")
+    order = server.orders(plan.collect_at[0])[0]
+    profile = Profile(problem.clients[0], 0.1, "exact", Policy(max_aged_epsilon=0.1))
+    with Ledger(tmp_path / "coin.ledger") as ledger:
+        source = SimulatedRecords(problem.clients[0], 1)
+        payload = ClientAgent(profile, source, ledger, private_noise).answer(order)
+    upload = Upload.decode(payload)
+    assert upload.noise_scale == 0
+    assert upload.classical_epsilon == math.inf
+    assert upload.aged_epsilon == 0
+    assert json.loads(payload)["classical_epsilon"] == "inf"
+    assert server.receive(payload, order.collect_at) is None
+
+
+def test_the_server_is_told_one_word():
+    words = [
+        refusal_reason(error)
+        for error in (
+            BudgetExceeded("x"), OrderRefused("x"), LedgerDamaged("x"),
+            aw.InvalidInput("readings", 1, "2"), aw.InvalidInput("ledger", "a file", "b"),
+        )
+    ]  # fmt: skip
+    assert words == ["budget", "order", "ledger", "records", "ledger"]
+
+
+def test_messages_come_back_as_they_went():
+    order = order_for(0)
+    assert Order.decode(order.encode()) == order
+    with pytest.raises(BadMessage, match="malformed"):
+        Upload.decode(order.encode())
+    with pytest.raises(BadMessage, match="version"):
+        Order.decode(order.encode().replace(b'"version":1', b'"version":9'))

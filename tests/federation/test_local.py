@@ -1,0 +1,364 @@
+"""The local engine: clocks, folders, interruptions, readings."""
+
+import json
+import os
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+
+import agewise as aw
+from agewise.federation.journal import ledger_file
+from agewise.federation.sources import SimulatedRecords, load_readings
+
+PROBLEM = aw.scenarios.london()
+PLAN = aw.plan(PROBLEM)
+A = PROBLEM.aggregate_at
+
+
+def seeded(**choices):
+    return aw.run(PLAN, rng=np.random.default_rng(11), **choices)
+
+
+def test_with_a_seed_two_runs_are_the_same():
+    first, again = seeded(), seeded()
+    assert first.model == again.model
+    assert first.realised_loss == again.realised_loss
+    assert not first.private
+    assert aw.run(PLAN).private
+
+
+def test_a_run_leaves_its_folder(tmp_path):
+    result = aw.run(PLAN, folder=tmp_path / "run")
+    assert {p.name for p in (tmp_path / "run").iterdir()} == {
+        "run.json", "plan.json", "journal.jsonl", "record.json", "statement.md", "ledgers"
+    }  # fmt: skip
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert record == json.loads(result.to_json())
+    assert record["complete"]
+    for row in record["statement"]["clients"]:
+        with aw.Ledger.read(tmp_path / "run" / "ledgers" / f"{row['client']}.ledger") as ledger:
+            (event,) = ledger.events()
+        assert event.epsilon == row["classical_epsilon"]
+        assert event.private
+
+
+def test_the_model_does_not_depend_on_the_order_of_clients():
+    turned = PROBLEM.replace(clients=PROBLEM.clients[::-1])
+    other = aw.run(aw.plan(turned), rng=np.random.default_rng(11))
+    assert other.model == pytest.approx(seeded().model, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"mixing": "exact", "estimator": "propagated", "calibration": "tight"},
+     {"mixing": "any_prior", "epsilon": 1.0}],
+)  # fmt: skip
+def test_guarantee_the_mean_loss_is_the_planned_gap(change):
+    plan = aw.plan(PROBLEM.replace(**change))
+    loss = aw.rehearse(plan, 1_500, np.random.default_rng(2))
+    assert abs(loss - plan.gap) < 4 * loss.standard_error
+    assert loss.standard_error < 0.1 * plan.gap  # the test has power
+
+
+def test_rehearsals_would_notice_noise_that_is_a_third_off(monkeypatch):
+    from agewise.federation import client, local
+
+    def loud(seed, name):
+        true = client.stand_in_noise(seed, name)
+        return lambda value, reach, scale: true(value, reach, 1.3 * scale)
+
+    monkeypatch.setattr(local, "stand_in_noise", loud)
+    loss = aw.rehearse(PLAN, 1_500, np.random.default_rng(2))
+    assert loss - PLAN.gap > 4 * loss.standard_error
+
+
+class Interrupting:
+    """A source that is cut off the first time a chosen client collects."""
+
+    def __init__(self, client, seed, when):
+        self.inner, self.when, self.name = SimulatedRecords(client, seed), when, client.name
+
+    def check(self, slot, samples):
+        self.inner.check(slot, samples)
+
+    def collect(self, slot, samples):
+        if self.when.pop(self.name, False):
+            raise KeyboardInterrupt
+        return self.inner.collect(slot, samples)
+
+    def present_mean(self, *where):
+        return self.inner.present_mean(*where)
+
+
+@pytest.mark.parametrize("victim", [c.name for c in PROBLEM.clients])
+@pytest.mark.parametrize("cut", [0, 7])
+def test_guarantee_an_interrupted_run_ends_with_the_same_model(tmp_path, victim, cut):
+    seed = int(np.random.default_rng(11).integers(2**63))
+    when = {victim: True}
+    sources = {c.name: Interrupting(c, seed, when) for c in PROBLEM.clients}
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        seeded(folder=folder, sources=sources)
+    assert not (folder / "record.json").exists()
+    journal = folder / "journal.jsonl"
+    if cut and journal.stat().st_size:  # the machine went down while a line was written
+        os.truncate(journal, journal.stat().st_size - cut)
+    sent = {p.name: p.read_bytes() for p in (folder / "ledgers").glob("*.ledger")}
+    result = aw.resume(folder, sources=sources)
+    assert result.model == seeded().model
+    assert result.realised_loss == seeded().realised_loss
+    assert {p.name for p in (folder / "ledgers").glob("*.ledger")} >= set(sent)
+    for client in PROBLEM.clients:
+        with aw.Ledger.read(ledger_file(folder / "ledgers", client.name)) as ledger:
+            assert ledger.verify() == 1
+    with pytest.raises(aw.InvalidInput, match="of a run that has ended"):
+        aw.resume(folder)
+
+
+def test_only_one_process_works_on_a_run(tmp_path):
+    folder = tmp_path / "run"
+    tried = []
+
+    def second(*_):
+        with pytest.raises(aw.InvalidInput, match="a run under way"):
+            aw.resume(folder)
+        tried.append(1)
+
+    aw.run(PLAN, folder=folder, watch=second)
+    assert tried
+
+
+def test_folders_that_cannot_be_resumed(tmp_path):
+    with pytest.raises(aw.InvalidInput, match=r"without run.json"):
+        aw.resume(tmp_path)
+    aw.run(PLAN, folder=tmp_path / "run")
+    with pytest.raises(aw.InvalidInput, match="a folder without a run"):
+        aw.run(PLAN, folder=tmp_path / "run")
+    (tmp_path / "run" / "record.json").unlink()
+    journal = tmp_path / "run" / "journal.jsonl"
+    journal.write_text("nonsense\n" + journal.read_text())
+    with pytest.raises(aw.InvalidInput, match=r"line 1 of .*ledgers keep their account"):
+        aw.resume(tmp_path / "run")
+    settings = tmp_path / "run" / "run.json"
+    settings.write_text(settings.read_text().replace('"version": 1', '"version": 7'))
+    with pytest.raises(aw.InvalidInput, match="of version 7"):
+        aw.resume(tmp_path / "run")
+
+
+def test_a_failed_run_leaves_a_record(tmp_path):
+    with pytest.raises(aw.RunIncomplete, match="'client 2' missing in slot 1"):
+        seeded(folder=tmp_path / "run", drop=["client 2"])
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert record["complete"] is False
+    assert "client 2" in record["failure"]
+
+
+def test_dropped_clients_are_replanned_then_left_out():
+    result = seeded(drop=["client 3"], on_missing="replan")
+    assert result.missing == {"client 3": "no upload by the deadline"}
+    assert [c.name for c in result.plan.problem.clients] == ["client 1", "client 2"]
+    loss = aw.rehearse(result.plan, 1_000, np.random.default_rng(4))
+    assert abs(loss - result.plan.gap) < 4 * loss.standard_error
+
+
+def test_the_wall_clock_waits_and_its_deadline_counts():
+    small = aw.plan(PROBLEM.replace(aggregate_at=4))
+    begun = time.time()
+    result = aw.run(small, rng=np.random.default_rng(1), clock="wall", slot_seconds=0.2)
+    assert time.time() - begun >= 0.8  # all four slots pass before the model is published
+    assert result.model == aw.run(small, rng=np.random.default_rng(1)).model
+
+    class Slow(SimulatedRecords):
+        def collect(self, slot, samples):
+            time.sleep(0.5 if slot == 1 and self.client.name == "client 3" else 0)
+            return super().collect(slot, samples)
+
+    sources = {c.name: Slow(c, 1) for c in PROBLEM.clients}
+    plan = aw.plan(PROBLEM)
+    slots = dict(zip([c.name for c in PROBLEM.clients], plan.collect_at, strict=True))
+    assert slots["client 3"] == 1
+    late = aw.run(
+        plan, rng=np.random.default_rng(1), sources=sources, clock="wall", slot_seconds=0.25,
+        on_missing="renormalise",
+    )  # fmt: skip
+    assert "client 3" in late.missing
+    assert late.rejected == {"stale": 1}
+
+
+def readings(path, rows=None, **more):
+    rng = np.random.default_rng(0)
+    if rows is None:
+        rows = [
+            {"client": c.name, "slot": t, "value": float(v)}
+            for c in PROBLEM.clients
+            for t in range(1, A + 1)
+            for v in rng.choice(c.process.states, c.samples, p=c.law)
+        ]
+    frame = pl.DataFrame(rows)
+    frame.write_parquet(path) if path.suffix == ".parquet" else frame.write_csv(path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["r.csv", "r.parquet"])
+def test_recorded_readings_are_what_is_averaged(tmp_path, name):
+    path = readings(tmp_path / name)
+    found = load_readings(path, A)
+    result = aw.run(
+        PLAN, folder=tmp_path / "run", sources=path, ledgers=tmp_path / "ledgers"
+    )  # fmt: skip
+    assert result.realised_loss is None
+    assert not result.clipped
+    truth = sum(
+        w * found[c.name].collect(t, 100).mean()
+        for w, c, t in zip(PROBLEM.weights, PROBLEM.clients, PLAN.collect_at, strict=True)
+    )
+    spread = np.sqrt(sum((w * 2**0.5 * s) ** 2 for w, s in zip(PROBLEM.weights, PLAN.noise_scales,
+                                                               strict=True)))  # fmt: skip
+    assert abs(result.model - truth) < 12 * spread
+    assert (tmp_path / "ledgers" / "client 1.ledger").exists()
+
+
+def test_readings_off_the_states_are_moved_and_counted_but_not_recorded(tmp_path):
+    rows = [
+        {"client": c.name, "slot": t, "value": 1e6 if i < 3 else 50.0}
+        for c in PROBLEM.clients for t in range(1, A + 1) for i in range(c.samples)
+    ]  # fmt: skip
+    path = readings(tmp_path / "r.csv", rows)
+    result = aw.run(PLAN, folder=tmp_path / "run", sources=path, ledgers=tmp_path / "ledgers")
+    assert result.clipped == {c.name: 3 for c in PROBLEM.clients}
+    assert "clipped" not in (tmp_path / "run" / "record.json").read_text()
+    assert abs(result.model - (50 + 0.03 * 150)) < 200  # each counts as 200, not as a million
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("client,slot\na,1\n", "the columns client, slot, value"),
+        ("client,slot,value\nclient 1,1,x\n", "row 1 of .*value x"),
+        ("client,slot,value\nclient 1,1,5\nclient 1,one,5\n", "row 2 of .*slot one"),
+        ("client,slot,value\nclient 1,1,nan\n", "finite number"),
+        ("client,slot,value\nclient 1,1,inf\n", "finite number"),
+        ("client,slot,value\n,1,5\n", "a name"),
+        ("client,slot,value\n", "without rows"),
+        ("", "r.csv"),
+        (
+            "client,slot,value\nclient 1,1,20\n",
+            "1 records|missing; allowed: readings for every client",
+        ),
+    ],
+)
+def test_bad_readings_are_refused_before_anything_is_released(tmp_path, text, words):
+    path = tmp_path / "r.csv"
+    path.write_text(text)
+    with pytest.raises(aw.InvalidInput, match=words):
+        aw.run(PLAN, folder=tmp_path / "run", sources=path, ledgers=tmp_path / "ledgers")
+    assert not (tmp_path / "run").exists()
+    assert not list((tmp_path / "ledgers").glob("*")) if (tmp_path / "ledgers").exists() else True
+
+
+def test_files_that_are_no_readings(tmp_path):
+    cases = {
+        "missing.csv": "an existing file", "folder.csv": "readable", "odd.txt": ".csv or .parquet",
+        "broken.parquet": "readable",
+    }  # fmt: skip
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "odd.txt").write_text("x")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
+    for name, words in cases.items():
+        with pytest.raises(aw.InvalidInput, match=words):
+            aw.run(PLAN, sources=tmp_path / name, ledgers=tmp_path / "ledgers")
+
+
+def test_real_records_need_a_ledger_that_stays(tmp_path):
+    with pytest.raises(aw.InvalidInput, match="from run to run"):
+        aw.run(PLAN, folder=tmp_path / "run", sources=readings(tmp_path / "r.csv"))
+
+
+def test_a_second_run_on_the_same_ledgers_is_over_budget(tmp_path):
+    path, ledgers = readings(tmp_path / "r.csv"), tmp_path / "ledgers"
+    aw.run(PLAN, sources=path, ledgers=ledgers)
+    with pytest.raises(aw.BudgetExceeded, match="remains"):
+        aw.run(PLAN, sources=path, ledgers=ledgers)
+    # Much later the old releases have aged, and a policy with room lets the run pass.
+    later = aw.run(
+        PLAN, sources=path, ledgers=ledgers, starts_at=500,
+        policy=aw.Policy(max_aged_epsilon=0.11),
+    )  # fmt: skip
+    assert all(row.releases == 2 for row in later.statement.clients)
+    with pytest.raises(aw.BudgetExceeded):  # what goes on without is still a refusal to itself
+        aw.run(PLAN, sources=path, ledgers=ledgers, starts_at=501)
+
+
+def test_over_budget_clients_are_left_out_where_the_run_may_go_on(tmp_path):
+    path, ledgers = readings(tmp_path / "r.csv"), tmp_path / "ledgers"
+    policy = aw.Policy(max_classical_epsilon=0.5)
+    result = aw.run(
+        PLAN, sources=path, ledgers=ledgers, policy=policy, on_missing="renormalise"
+    )  # fmt: skip
+    over = {a.client for a in PLAN.assignments if a.classical_epsilon > 0.5}
+    assert over
+    assert result.missing == dict.fromkeys(over, "budget")
+
+
+def test_a_ledger_folder_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(aw.InvalidInput, match="Nothing was released"):
+        aw.run(PLAN, folder=tmp_path / "run", ledgers=tmp_path / "file")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(aw.InvalidInput, match=r"/proc/none"):
+        aw.run(PLAN, folder="/proc/none/run")
+
+
+def test_a_damaged_ledger_stops_the_run_before_anything_is_released(tmp_path):
+    ledgers = tmp_path / "ledgers"
+    ledgers.mkdir()
+    (ledgers / "client 3.ledger").write_bytes(b"SQLite format 3\0 but no more")
+    with pytest.raises(aw.LedgerDamaged, match="Restore a backup"):
+        aw.run(PLAN, folder=tmp_path / "run", ledgers=ledgers)
+    assert {p.name for p in ledgers.iterdir()} == {"client 3.ledger"}
+
+
+def test_a_day_has_to_be_shifted_whole(tmp_path):
+    plan = aw.plan(aw.scenarios.day_profile())
+    with pytest.raises(aw.InvalidInput, match="whole days"):
+        aw.run(plan, ledgers=tmp_path, starts_at=5)
+    aw.run(plan, ledgers=tmp_path, starts_at=24)
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"on_missing": "shrug"}, "fail, renormalise, replan"),
+        ({"clock": "sundial"}, "virtual, wall"),
+        ({"clock": "wall", "slot_seconds": 0}, "slot_seconds is 0"),
+        ({"clock": "wall", "slot_seconds": float("nan")}, "slot_seconds is nan"),
+        ({"drop": ["nobody"]}, "drop is 'nobody'"),
+        ({"starts_at": -1}, "starts_at is -1"),
+        ({"rng": 7}, "rng is 7"),
+        ({"engine": "steam"}, "engine is 'steam'"),
+    ],
+)
+def test_bad_choices_are_refused(choices, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        aw.run(PLAN, **choices)
+
+
+def test_simulated_records_follow_the_clients_law():
+    client = PROBLEM.clients[0]
+    drawn = SimulatedRecords(client, 5).collect(3, 20_000)
+    share = [(drawn == s).mean() for s in client.process.states]
+    assert np.allclose(share, client.law, atol=0.02)
+    later = SimulatedRecords(client, 5).present_mean(3, 10, 20_000)
+    wanted = np.asarray(client.law) @ client.process.kernel(3, 10) @ client.process.states
+    assert later == pytest.approx(wanted, rel=0.02)
+
+
+def test_names_make_safe_file_names(tmp_path):
+    for name in ("a/b", "../up", "ä ö", "x" * 300, "."):
+        path = ledger_file(tmp_path, name)
+        assert path.parent == tmp_path
+        assert path.name.endswith(".ledger")
+    assert ledger_file(tmp_path, "a/b") != ledger_file(tmp_path, "a_b")
+    assert ledger_file(tmp_path, "x" * 300) != ledger_file(tmp_path, "x" * 299)
