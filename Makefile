@@ -6,6 +6,7 @@ BIN := .venv/bin
 
 run: .venv/.installed
 	$(BIN)/agewise plan --out out
+	$(BIN)/agewise run --out out/runs
 	$(BIN)/agewise schemes
 	$(BIN)/agewise reproduce all --out out
 

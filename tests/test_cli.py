@@ -1,4 +1,5 @@
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -178,3 +179,85 @@ def test_names_with_strange_letters_do_no_harm(tmp_path):
     done = run("plan", "odd.toml", "--out", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "[bold]x[/]" in done.stdout
+
+
+def test_run_leaves_record_statement_and_picture(tmp_path):
+    done = run("run", "--out", tmp_path, "--repetitions", 50)
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.iterdir()
+    assert folder.name.startswith("london-")
+    assert {"record.json", "statement.md", "timeline.png", "timeline.svg", "ledgers"} <= {
+        p.name for p in folder.iterdir()
+    }
+    assert "standard errors from the plan's 127.07" in done.stdout
+    assert "slot   1  client 2 uploaded" in done.stderr
+    shown = run("ledger", "verify", folder / "ledgers" / "client 1.ledger")
+    assert "1 events" in shown.stdout
+
+
+def test_run_as_json(tmp_path):
+    done = run("run", "--json", "--seed", 5, "--out", tmp_path, "--on-missing", "replan",
+               "--drop", "client 3", "--repetitions", 0)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["private"] is False
+    assert document["missing"] == {"client 3": "no upload by the deadline"}
+    assert document["rehearsal"] is None
+    assert document["statement"]["clients"][0]["aged_epsilon"] is None
+    again = json.loads(run("run", "--json", "--seed", 5, "--out", tmp_path, "--on-missing",
+                           "replan", "--drop", "client 3", "--repetitions", 0).stdout)  # fmt: skip
+    assert again["model"] == document["model"]
+
+
+def test_run_of_a_plan_file(tmp_path):
+    run("plan", "slow_and_fast", "--out", tmp_path)
+    done = run("run", "--plan", tmp_path / "plan.json", "--out", tmp_path / "runs", "--json",
+               "--repetitions", 0)  # fmt: skip
+    assert json.loads(done.stdout)["scenario"] == "slow_and_fast"
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path):
+    begun = subprocess.Popen(
+        [*AGEWISE, "run", "--clock", "wall", "--slot-seconds", "1", "--out", str(tmp_path)],
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    for line in begun.stderr:
+        if "client 3 uploaded" in line:
+            begun.send_signal(signal.SIGINT)
+            break
+    _, rest = begun.communicate(timeout=60)
+    assert begun.returncode == 130, rest
+    (folder,) = tmp_path.iterdir()
+    assert f"--resume {folder}" in rest
+    done = run("run", "--resume", folder, "--json", "--repetitions", 0)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["participants"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--drop", "client 2"], 4, "did not complete: client 'client 2' missing in slot 1"),
+        (["--drop", "nobody"], 2, "drop is 'nobody'"),
+        (["--max-classical-epsilon", "0.05"], 3, "0.05 remains. Nothing was released"),
+        (["--max-aged-epsilon", "-1"], 2, "max_aged_epsilon is -1"),
+        (["--window", "0"], 2, "window is 0"),
+        (["--repetitions", "1"], 2, "--repetitions is 1"),
+        (["--readings", "missing.csv"], 2, "ledgers is missing"),
+        (["--readings", "missing.csv", "--ledgers", "books"], 2, "an existing file"),
+        (["--plan", "missing.json"], 2, "--plan is missing.json (No such file"),
+        (["--plan", "missing.json", "--epsilon", "1"], 2, "--epsilon is given with --plan"),
+        (["--resume", "nowhere"], 2, "without run.json"),
+        (["--clock", "wall", "--slot-seconds", "-3"], 2, "slot_seconds is -3"),
+        (["--out", "/proc/none"], 2, "/proc/none"),
+        (["--seed", "-1"], 2, "--seed is -1"),
+        (["--epsilon", "0"], 2, "epsilon is 0"),
+    ],
+)
+def test_runs_that_are_refused(tmp_path, arguments, code, words):
+    done = run("run", *arguments, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert code == 4 or not list(tmp_path.iterdir())

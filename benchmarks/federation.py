@@ -1,0 +1,52 @@
+"""The local engine with 10,000 clients, beside the same trivial work in a plain loop."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import agewise as aw
+from agewise.plan import Plan
+
+CLIENTS = 10_000
+
+
+def plain_loop(plan: Plan) -> float:
+    """What a run computes, without messages, checks, ledgers or a statement."""
+    rng = np.random.default_rng(0)
+    problem, model = plan.problem, 0.0
+    for client, weight, one in zip(problem.clients, problem.weights, plan.assignments, strict=True):
+        process = client.process
+        forward = process.kernel(one.collect_at, problem.aggregate_at) @ process.states
+        drawn = rng.choice(process.states.size, size=client.samples, p=client.law_at(1))
+        model += weight * (forward[drawn].mean() + rng.laplace(0, one.noise_scale))
+    return float(model)
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    rates = rng.uniform(0.05, 0.45, (50, 2)).tolist()
+    chains = [aw.birth_death(up, down, [20, 50, 100, 200]) for up, down in rates]
+    clients = [aw.Client(f"client {i}", chains[i % 50], samples=100) for i in range(CLIENTS)]
+    begun = time.perf_counter()
+    plan = aw.plan(aw.Problem(clients, aggregate_at=48, epsilon=0.5))
+    print(f"planned {CLIENTS} clients in {time.perf_counter() - begun:.1f} s")
+    begun = time.perf_counter()
+    plain_loop(plan)
+    loop = time.perf_counter() - begun
+    print(f"{'plain loop':34} {CLIENTS / loop:8.0f} clients/s")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, choices in (
+            ("seeded stand-in, in memory", {"rng": np.random.default_rng(1)}),
+            ("OpenDP noise, in memory", {}),
+            ("OpenDP noise, ledgers on disk", {"folder": Path(folder) / "run"}),
+        ):
+            begun = time.perf_counter()
+            result = aw.run(plan, **choices)
+            took = time.perf_counter() - begun
+            print(
+                f"{name:34} {CLIENTS / took:8.0f} clients/s   {took / loop:5.1f} × the plain loop"
+                f"   loss {result.realised_loss:.3g}, expected {plan.gap:.3g}",
+                flush=True,
+            )
