@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections import Counter
@@ -118,12 +119,18 @@ class Plan:
             "bound": self.bound,
             "bound_evaluation": self.bound_evaluation,
             "notes": list(self.notes),
-            "assignments": [_words(asdict(a)) for a in self.assignments],
+            "assignments": [_words(vars(a).copy()) for a in self.assignments],
         }
 
     def to_json(self) -> str:
         """Return the plan as a JSON document, which `from_json` reads back to an equal plan."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the whole plan, by which messages refer to it."""
+        text = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
     def from_json(cls, text: str) -> Plan:

@@ -6,7 +6,6 @@ so that a run is resumed by feeding its journal to a new `Server`.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -182,7 +181,7 @@ class Server:
 
     def _adopt(self, plan: Plan) -> None:
         self.plan = plan
-        self.digest = hashlib.sha256(plan.to_json().encode()).hexdigest()
+        self.digest = plan.digest
         self._samples = {c.name: c.samples for c in plan.problem.clients}
         self._due: dict[int, list[Assignment]] = {}
         for one in plan.assignments:

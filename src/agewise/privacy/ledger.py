@@ -14,7 +14,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ class Event:
 
     def facts(self) -> dict[str, Any]:
         """Everything but the payload, for people and programs."""
-        return {k: v for k, v in asdict(self).items() if k != "payload"}
+        return {k: v for k, v in vars(self).items() if k != "payload"}
 
 
 class Ledger:
@@ -285,8 +285,8 @@ class Ledger:
 
     def _append(self, made: Event, known: list[Event]) -> Event:
         previous = known[-1].hash if known else GENESIS
-        numbered = Event(**{**asdict(made), "number": len(known) + 1, "hash": ""})
-        event = Event(**{**asdict(numbered), "hash": _hash(numbered, previous)})
+        numbered = replace(made, number=len(known) + 1, hash="")
+        event = replace(numbered, hash=_hash(numbered, previous))
         self._database.execute(
             "INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (event.number, event.key, event.client, event.collect_at, event.aggregate_at,
