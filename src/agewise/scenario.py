@@ -149,7 +149,7 @@ def problem_from_dict(document: dict[str, Any]) -> Problem:
     try:
         entry = _Scenario.model_validate(document)
     except ValidationError as error:
-        raise _first_of(error) from None
+        raise first_complaint(error) from None
     clients = []
     for index, one in enumerate(entry.clients):
         states = entry.states if one.states is None else one.states
@@ -215,7 +215,7 @@ def _process_to_dict(client: Client) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _first_of(error: ValidationError) -> InvalidInput:
+def first_complaint(error: ValidationError) -> InvalidInput:
     """Turn pydantic's list of complaints into one message about the first of them."""
     first, count = error.errors()[0], error.error_count()
     path = ""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from agewise.errors import one_of
-from agewise.federation.local import RunResult, rehearse, resume, run_locally
+from agewise.federation.journal import RunFolder
+from agewise.federation.local import rehearse, resume_locally, run_locally
+from agewise.federation.result import RunResult, Watcher
 from agewise.federation.server import RunIncomplete
+from agewise.federation.sources import DataSource
 from agewise.plan import Plan
 
-Engine = Literal["local"]
+Engine = Literal["local", "flower"]
 ENGINES: tuple[str, ...] = get_args(Engine)
 
 __all__ = ["RunIncomplete", "RunResult", "rehearse", "resume", "run"]
@@ -34,6 +39,9 @@ def run(
     - `policy`: what each client allows itself in all (None: the target, for all its releases).
     - `on_missing`: `fail`, `renormalise` (go on with the others) or `replan`.
     - `clock`: `virtual`, or `wall` with `slot_seconds`; `drop`: clients that never answer.
+    - for the engine `flower`: `deployment` (None: one of its own, on loopback with TLS and node
+      keys), `wait` seconds for the nodes to appear, `slot_timeout` seconds for a slot by the
+      virtual clock; a `folder` is needed.
     - `watch`: called with each `Step`, the slots closed and the slots in all.
 
     Guarantees
@@ -47,4 +55,27 @@ def run(
     (True, False)
     """
     one_of("engine", engine, ENGINES)
+    if engine == "flower":
+        from agewise.federation.flower.engine import run_on_flower  # noqa: PLC0415
+
+        return run_on_flower(plan, rng, **choices)
     return run_locally(plan, rng, **choices)
+
+
+def resume(
+    folder: Path | str,
+    *,
+    sources: Mapping[str, DataSource] | None = None,
+    watch: Watcher | None = None,
+) -> RunResult:
+    """Go on with a run that was interrupted, by the engine that it began with.
+
+    Clients that have released in this run send the same bytes again; slots that have passed by
+    the wall clock meanwhile are closed, and whoever is missing is dealt with as the run was told.
+    `sources` must be given again if the run was begun with `DataSource` objects.
+    """
+    if RunFolder.engine_of(Path(folder)) == "flower":
+        from agewise.federation.flower.engine import resume_on_flower  # noqa: PLC0415
+
+        return resume_on_flower(Path(folder), watch)
+    return resume_locally(folder, sources=sources, watch=watch)

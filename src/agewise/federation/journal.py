@@ -39,6 +39,10 @@ class Settings:
     readings: str | None = None
     ledgers: str | None = None
     drop: tuple[str, ...] = ()
+    engine: str = "local"
+    deployment: str | None = None
+    wait: float = 0.0
+    slot_timeout: float = 0.0
 
 
 class RunFolder:
@@ -47,6 +51,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._journal: Any = None
+        self._kept = 0
 
     @staticmethod
     def refuse_used(path: Path) -> None:
@@ -72,6 +77,14 @@ class RunFolder:
                 "run folder", str(path), "a folder that can be written to", f"{error.strerror}."
             ) from None
         return self
+
+    @staticmethod
+    def engine_of(path: Path) -> str:
+        """The engine that a run was begun with, as far as its folder tells."""
+        try:
+            return str(json.loads((path / SETTINGS).read_text(encoding="utf-8"))["engine"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "local"  # which says what is wrong with the folder
 
     @classmethod
     def reopen(cls, path: Path) -> tuple[RunFolder, Plan, Settings]:
@@ -111,26 +124,21 @@ class RunFolder:
         draft.replace(target)
         return target
 
-    def note(self, **entry: Any) -> None:
-        """Add an input of the server to the journal."""
-        self._journal.write(json.dumps(entry) + "\n")
+    def keep(self, server: Server) -> None:
+        """Add what has reached the server since the last time to the journal."""
+        for entry in server.inputs[self._kept :]:
+            self._journal.write(json.dumps(entry) + "\n")
+        self._kept = len(server.inputs)
         self._journal.flush()
 
     def replay(self, server: Server) -> None:
         """Feed the journal to a new server."""
         for number, entry in self._entries():
             try:
-                what, slot = entry["input"], entry["slot"]
-                if what == "received":
-                    server.receive(entry["payload"].encode(), slot)
-                elif what == "refused":
-                    server.refuse(entry["client"], slot, entry["reason"])
-                elif what == "closed":
-                    server.close(slot)
-                else:
-                    raise KeyError(what)
+                server.feed(entry)
             except (KeyError, TypeError, AttributeError, InvalidInput) as error:
                 raise self._damaged(number, error) from None
+        self._kept = len(server.inputs)
 
     def close(self) -> None:
         """Let another process have the folder."""

@@ -8,14 +8,13 @@ anew from the journal, and clients that have released already send the same byte
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote
 
 import numpy as np
@@ -28,18 +27,17 @@ from agewise.federation.client import (
     refusal_reason,
     stand_in_noise,
 )
-from agewise.federation.journal import RECORD, RunFolder, Settings, ledger_file, probe_folder
+from agewise.federation.journal import RunFolder, Settings, ledger_file, probe_folder
 from agewise.federation.messages import Order
+from agewise.federation.result import RunResult, Watcher, conclude
 from agewise.federation.server import (
     ON_MISSING,
     OnMissing,
-    Outcome,
     RunIncomplete,
     Server,
     Step,
 )
 from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
-from agewise.federation.statement import Statement
 from agewise.loss.simulation import Estimate, checked_generator
 from agewise.plan import Plan
 from agewise.privacy.ledger import BudgetExceeded, Ledger, Policy
@@ -47,54 +45,6 @@ from agewise.process import Process
 
 Clock = Literal["virtual", "wall"]
 CLOCKS = ("virtual", "wall")
-Watcher = Callable[[Step, int, int], None]
-"""(what happened, slots closed, slots in all)."""
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """A finished run: the model, what was expected of it, and what it tells about whom.
-
-    `plan` is the plan as it was carried out: without the missing, each in the slot it collected in.
-    `realised_loss` is the squared distance to the mean of the clients' records in the aggregation
-    slot, known only where those are simulated. `clipped` counts readings that were moved to a
-    state, by client; it is not noised and therefore not part of the record.
-    """
-
-    run: str
-    plan: Plan
-    model: float
-    realised_loss: float | None
-    private: bool
-    participants: tuple[str, ...]
-    missing: Mapping[str, str]
-    rejected: Mapping[str, int]
-    statement: Statement
-    steps: tuple[Step, ...]
-    clipped: Mapping[str, int] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the run record as plain data."""
-        return {
-            "version": 1,
-            "run": self.run,
-            "complete": True,
-            "scenario": self.plan.problem.name,
-            "model": self.model,
-            "expected_gap": self.plan.gap,
-            "collect_at": {a.client: a.collect_at for a in self.plan.assignments},
-            "realised_loss": self.realised_loss,
-            "private": self.private,
-            "participants": list(self.participants),
-            "missing": dict(self.missing),
-            "rejected": dict(self.rejected),
-            "statement": self.statement.to_dict(),
-            "steps": [asdict(step) for step in self.steps],
-        }
-
-    def to_json(self) -> str:
-        """Return the run record as a JSON document."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
 
 def run_locally(
@@ -113,29 +63,18 @@ def run_locally(
     watch: Watcher | None = None,
 ) -> RunResult:
     """Run a plan in this process. See `agewise.run`."""
-    one_of("on_missing", on_missing, ON_MISSING)
-    one_of("clock", clock, CLOCKS)
-    names = {c.name for c in plan.problem.clients}
-    gone = tuple(drop)
-    for name in gone:
-        if name not in names:
-            raise InvalidInput("drop", repr(name), "one of " + ", ".join(sorted(names)))
     if sources is not None and rng is None and ledgers is None:
         raise InvalidInput(
             "ledgers", "missing", "a folder that keeps the clients' accounts from run to run",
             "Records that are not simulated need one.",
         )  # fmt: skip
-    generator = rng if rng is not None else np.random.default_rng()
-    if not isinstance(generator, np.random.Generator):
-        raise InvalidInput("rng", repr(rng), "a numpy.random.Generator or None")
-    settings = Settings(
-        run=f"{quote(plan.problem.name, safe='')[:60] or 'run'}-{secrets.token_hex(4)}",
-        seed=int(generator.integers(2**63)),
-        stand_in=rng is not None,
-        clock=clock,
-        slot_seconds=positive("slot_seconds", slot_seconds) if clock == "wall" else 0.0,
-        started=time.time(),
-        on_missing=on_missing,
+    gone = tuple(drop)
+    names = {c.name for c in plan.problem.clients}
+    for name in gone:
+        if name not in names:
+            raise InvalidInput("drop", repr(name), "one of " + ", ".join(sorted(names)))
+    settings = replace(
+        make_settings(plan, rng, on_missing, clock, slot_seconds),
         starts_at=whole("starts_at", starts_at, 0),
         policy=Policy(max_aged_epsilon=plan.problem.epsilon) if policy is None else policy,
         readings=str(Path(sources).absolute()) if isinstance(sources, str | Path) else None,
@@ -149,17 +88,13 @@ def run_locally(
     return engine.carry_out(place, watch)
 
 
-def resume(
+def resume_locally(
     folder: Path | str,
     *,
     sources: Mapping[str, DataSource] | None = None,
     watch: Watcher | None = None,
 ) -> RunResult:
-    """Go on with a run that was interrupted.
-
-    Clients that have released in this run send the same bytes again; slots that have passed by
-    the wall clock meanwhile are closed, and whoever is missing is dealt with as the run was told.
-    """
+    """Go on with a run of this engine. See `agewise.resume`."""
     place, plan, settings = RunFolder.reopen(Path(folder))
     try:
         engine = _Engine(plan, settings, sources, place)
@@ -199,6 +134,27 @@ def rehearse(
             progress(index + 1, count)
     error = float(losses.std(ddof=1)) / math.sqrt(count)
     return Estimate(float(losses.mean()), error, count)
+
+
+def make_settings(
+    plan: Plan,
+    rng: np.random.Generator | None,
+    on_missing: OnMissing,
+    clock: Clock,
+    slot_seconds: float,
+) -> Settings:
+    """Check what all engines are told, and name the run."""
+    one_of("on_missing", on_missing, ON_MISSING)
+    one_of("clock", clock, CLOCKS)
+    return Settings(
+        run=f"{quote(plan.problem.name, safe='')[:60] or 'run'}-{secrets.token_hex(8)}",
+        seed=int(checked_generator(rng).integers(2**63)),
+        stand_in=rng is not None,
+        clock=clock,
+        slot_seconds=positive("slot_seconds", slot_seconds) if clock == "wall" else 0.0,
+        started=time.time(),
+        on_missing=on_missing,
+    )
 
 
 class _Engine:
@@ -291,16 +247,14 @@ class _Engine:
         if self.ledgers is not None:
             self.ledgers.mkdir(parents=True, exist_ok=True)
 
-        def tell() -> None:
+        def tell(*more: Step) -> None:
             nonlocal seen
-            for step in server.steps[seen:]:
+            if place is not None:
+                place.keep(server)
+            for step in (*server.steps[seen:], *more):
                 if watch is not None:
                     watch(step, server.closed, last)
             seen = len(server.steps)
-
-        def note(**entry: Any) -> None:
-            if place is not None:
-                place.note(**entry)
 
         try:
             while server.closed < last and server.failure is None:
@@ -308,32 +262,28 @@ class _Engine:
                 self._wait_for(slot)
                 late = []
                 for order in server.orders(slot):
-                    payload = self._ask(order, slot, note)
-                    if payload is None:
-                        continue
-                    if self._over(slot):
+                    payload = self._ask(order, slot)
+                    if payload is not None and self._over(slot):
                         late.append(payload)
-                        continue
-                    note(input="received", slot=slot, payload=payload.decode())
-                    server.receive(payload, slot)
+                    elif payload is not None:
+                        server.receive(payload, slot)
                     tell()
                 self._wait_for(slot + 1)
-                note(input="closed", slot=slot)
                 server.close(slot)
                 for payload in late:
-                    note(input="received", slot=slot + 1, payload=payload.decode())
                     server.receive(payload, slot + 1)
-                tell()
-                if watch is not None:
-                    watch(Step(slot, "", "closed"), server.closed, last)
-            return self._publish(place)
+                tell(Step(slot, "", "closed"))
+            try:
+                return conclude(server, place, self.source, self.clipped)
+            except RunIncomplete as failure:
+                raise (self.budget or failure) from None
         finally:
             if place is not None:
                 place.close()
             for ledger in self.in_memory.values():
                 ledger.close()
 
-    def _ask(self, order: Order, slot: int, note: Callable[..., None]) -> bytes | None:
+    def _ask(self, order: Order, slot: int) -> bytes | None:
         """Have a client carry an order out; None if it does not answer."""
         if order.client in self.settings.drop or self._over(slot):
             return None
@@ -346,58 +296,8 @@ class _Engine:
         except AgewiseError as error:
             if isinstance(error, BudgetExceeded):
                 self.budget = error
-            reason = refusal_reason(error)
-            note(input="refused", slot=slot, client=order.client, reason=reason)
-            self.server.refuse(order.client, slot, reason)
+            self.server.refuse(order.client, slot, refusal_reason(error))
             return None
-
-    def _publish(self, place: RunFolder | None) -> RunResult:
-        server = self.server
-        try:
-            outcome = server.finish()
-        except RunIncomplete as failure:
-            if place is not None:
-                place.write(RECORD, json.dumps(self._failed(str(failure)), indent=2))
-            raise (self.budget or failure) from None
-        result = RunResult(
-            run=server.run,
-            plan=outcome.plan,
-            model=outcome.model,
-            realised_loss=self._realised(outcome),
-            private=server.private,
-            participants=outcome.participants,
-            missing=dict(server.missing),
-            rejected=dict(server.rejected),
-            statement=outcome.statement,
-            steps=tuple(server.steps),
-            clipped=dict(self.clipped),
-        )
-        if place is not None:
-            place.write("statement.md", result.statement.to_markdown())
-            place.write(RECORD, result.to_json())
-        return result
-
-    def _failed(self, why: str) -> dict[str, Any]:
-        return {
-            "version": 1,
-            "run": self.server.run,
-            "complete": False,
-            "failure": why,
-            "rejected": dict(self.server.rejected),
-            "steps": [asdict(step) for step in self.server.steps],
-        }
-
-    def _realised(self, outcome: Outcome) -> float | None:
-        """The squared distance of the model to what it estimates, where that is known."""
-        last, truth = self.problem.aggregate_at, 0.0
-        for name, weight in zip(outcome.participants, outcome.weights, strict=True):
-            upload = self.server.received[name][0]
-            samples = self.clients[name].samples
-            mean = self.source(name).present_mean(upload.collect_at, last, samples)
-            if mean is None:
-                return None
-            truth += weight * mean
-        return (outcome.model - truth) ** 2
 
     def _wait_for(self, slot: int) -> None:
         """Return when a slot begins (by the virtual clock: now)."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from agewise.errors import AgewiseError, InvalidInput, one_of
-from agewise.federation.messages import BadMessage, Order, Upload
+from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
 from agewise.federation.statement import Statement, state_privacy
 from agewise.loss.gap import cost_tables
 from agewise.plan import Assignment, Plan, assemble, replan
@@ -69,10 +69,12 @@ class Server:
         self.missing: dict[str, str] = {}
         self.rejected: Counter[str] = Counter()
         self.steps: list[Step] = []
+        self.inputs: list[dict[str, Any]] = []
+        """Everything that reached the server, in order: what `feed` needs to build it anew."""
         self.closed = 0
         self.failure: str | None = None
         self._names = {c.name for c in plan.problem.clients}
-        self._refused: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
         self._issued: dict[tuple[str, str], Assignment] = {}
         self._adopt(plan)
 
@@ -97,6 +99,8 @@ class Server:
         Guarantees
             A rejected upload changes nothing but the counts: it never moves the model.
         """
+        text = payload[: LARGEST_MESSAGE + 1].decode(errors="replace")
+        self.inputs.append({"input": "received", "slot": slot, "payload": text})
         name = "?"
         try:
             upload = Upload.decode(payload)
@@ -107,36 +111,50 @@ class Server:
             self.steps.append(Step(slot, name, "rejected", bad.reason))
             return bad.reason
         self.received[upload.client] = (upload, payload)
-        self._refused.pop(upload.client, None)
+        self.refused.pop(upload.client, None)
         self.steps.append(Step(slot, upload.client, "uploaded"))
         return None
 
     def refuse(self, client: str, slot: int, reason: str) -> None:
         """Note that a client will not answer in this run."""
+        self.inputs.append({"input": "refused", "slot": slot, "client": client, "reason": reason})
         if self._awaited(client):
-            self._refused[client] = reason
+            self.refused[client] = reason
             self.steps.append(Step(slot, client, "refused", reason))
 
     def close(self, slot: int) -> None:
         """End a slot: whoever was due in it and did not upload is missing."""
         if slot != self.closed + 1 or slot > self.plan.problem.aggregate_at:
             raise InvalidInput("slot", slot, f"{self.closed + 1}, the next one to close")
+        self.inputs.append({"input": "closed", "slot": slot})
         self.closed = slot
         due = [one.client for one in self._due.get(slot, []) if self._awaited(one.client)]
         if not due:
             return
         for name in due:
-            why = self._refused.get(name, "no upload by the deadline")
+            why = self.refused.get(name, "no upload by the deadline")
             self.steps.append(Step(slot, name, "missing", why))
         if self.on_missing == "fail":
-            why = self._refused.get(due[0], "no upload by the deadline")
+            why = self.refused.get(due[0], "no upload by the deadline")
             more = f" and {len(due) - 1} more" if len(due) > 1 else ""
             self.failure = f"client {due[0]!r}{more} missing in slot {slot} ({why})"
         elif self.on_missing == "replan" and slot < self.plan.problem.aggregate_at:
             self._replan(slot)
         else:
             for name in due:
-                self.missing[name] = self._refused.get(name, "no upload by the deadline")
+                self.missing[name] = self.refused.get(name, "no upload by the deadline")
+
+    def feed(self, entry: dict[str, Any]) -> None:
+        """Take one of the `inputs` of another server of the same plan and run."""
+        what, slot = entry["input"], entry["slot"]
+        if what == "received":
+            self.receive(entry["payload"].encode(), slot)
+        elif what == "refused":
+            self.refuse(entry["client"], slot, entry["reason"])
+        elif what == "closed":
+            self.close(slot)
+        else:
+            raise KeyError(what)
 
     def finish(self) -> Outcome:
         """Aggregate what was received, once every slot is closed."""
@@ -194,9 +212,9 @@ class Server:
     def _replan(self, slot: int) -> None:
         collected = {name: upload.collect_at for name, (upload, _) in self.received.items()}
         here = {c.name for c in self.plan.problem.clients}
-        lost = [name for name in self._refused if name in here]
+        lost = [name for name in self.refused if name in here]
         for name in lost:
-            self.missing[name] = self._refused[name]
+            self.missing[name] = self.refused[name]
         if len(lost) == len(here):
             self.failure = "no client is left"
             return

@@ -1,0 +1,359 @@
+"""Run a plan on Flower, and follow it from outside by its log."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+import subprocess
+import threading
+import time
+import tomllib
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agewise.errors import InvalidInput, positive
+from agewise.federation.flower import require_flower
+from agewise.federation.flower.deployment import PROFILE, Deployment, init_deployment
+from agewise.federation.flower.supervisor import bring_down, bring_up, healthy, read_state
+from agewise.federation.journal import RunFolder, Settings
+from agewise.federation.local import Clock, make_settings
+from agewise.federation.result import RunResult, Watcher, conclude
+from agewise.federation.server import OnMissing, RunIncomplete, Server, Step
+from agewise.federation.sources import DataSource, SimulatedRecords
+from agewise.plan import Plan
+from agewise.privacy.ledger import BudgetExceeded, Policy
+
+OUTAGE = 120.0
+"""Seconds for which a SuperLink may be away while a run is followed."""
+
+APP = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "agewise-run"
+version = "1.0.0"
+description = "A plan made by Agewise, carried out on Flower."
+license = "Apache-2.0"
+dependencies = ["agewise"]
+
+[tool.hatch.build.targets.wheel]
+packages = ["."]
+
+[tool.flwr.app]
+publisher = "agewise"
+
+[tool.flwr.app.components]
+serverapp = "agewise_run.server_app:app"
+clientapp = "agewise_run.client_app:app"
+
+[tool.flwr.app.config]
+"""
+
+
+def run_on_flower(
+    plan: Plan,
+    rng: np.random.Generator | None = None,
+    *,
+    folder: Path | str | None = None,
+    deployment: Path | str | None = None,
+    policy: Policy | None = None,
+    sources: Path | str | None = None,
+    on_missing: OnMissing = "fail",
+    clock: Clock = "virtual",
+    slot_seconds: float = 60.0,
+    starts_at: int = 0,
+    wait: float = 120.0,
+    slot_timeout: float = 180.0,
+    watch: Watcher | None = None,
+) -> RunResult:
+    """Run a plan on Flower. See `agewise.run`.
+
+    Without a `deployment`, a federation is laid out in the run's folder, brought up on loopback
+    with TLS and node keys, and taken down at the end. With one, its nodes decide about records,
+    limits and noise by their own configuration.
+    """
+    require_flower()
+    if folder is None:
+        raise InvalidInput("folder", "None", "a folder for the run", "Flower needs one.")
+    place = Path(folder)
+    RunFolder.refuse_used(place)
+    settings = replace(
+        make_settings(plan, rng, on_missing, clock, slot_seconds),
+        engine="flower",
+        wait=positive("wait", wait),
+        slot_timeout=positive("slot_timeout", slot_timeout),
+        deployment=None if deployment is None else str(Path(deployment).absolute()),
+    )
+    if deployment is None:
+        if sources is not None and rng is None:
+            raise InvalidInput(
+                "deployment", "None", "a deployment whose nodes have the readings and keep ledgers",
+                "Lay one out with: agewise deploy init",
+            )  # fmt: skip
+        init_deployment(
+            place / "deployment", plan.problem, policy=policy, readings=sources,
+            seed=settings.seed, stand_in=settings.stand_in, starts_at=starts_at,
+        )  # fmt: skip
+    else:
+        _refuse_choices(policy=policy, sources=sources, starts_at=starts_at or None, rng=rng)
+        settings = replace(settings, stand_in=_stand_in(Deployment.load(deployment), plan))
+    return _follow(RunFolder.create(place, plan, settings), plan, settings, watch)
+
+
+def resume_on_flower(folder: Path, watch: Watcher | None = None) -> RunResult:
+    """Go on with a run: the same orders again, which clients that have released answer alike."""
+    require_flower()
+    place, plan, settings = RunFolder.reopen(folder)
+    return _follow(place, plan, settings, watch)
+
+
+def _refuse_choices(**choices: Any) -> None:
+    for name, value in choices.items():
+        if value is not None:
+            raise InvalidInput(
+                name, "given with a deployment", "one or the other",
+                "With a deployment, each node's own configuration decides about that.",
+            )  # fmt: skip
+
+
+def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | None) -> RunResult:
+    try:
+        own = settings.deployment is None
+        deployment = Deployment.load(place.path / "deployment" if own else str(settings.deployment))
+        with _up(deployment, own):
+            app = _write_app(place.path / "app", plan, settings)
+            found = _Submission(deployment, app, plan, watch).wait_for_result()
+        server = Server(plan, settings.run, settings.on_missing, private=not settings.stand_in)
+        for entry in found["journal"]:
+            server.feed(entry)
+        place.keep(server)
+        server.failure = found.get("failure") or server.failure
+        source = _simulated(plan, deployment)
+        try:
+            result = conclude(server, place, source, {})
+        except RunIncomplete as failure:
+            if found.get("exit_code") == BudgetExceeded.exit_code:
+                raise BudgetExceeded(f"{failure} The client's own log says what remains.") from None
+            raise
+        if result.model != found["model"]:
+            raise RunIncomplete(
+                f"the server's model {found['model']!r} is not what its uploads give: "
+                f"{result.model!r}"
+            )
+        return result
+    finally:
+        place.close()
+
+
+@contextlib.contextmanager
+def _up(deployment: Deployment, own: bool) -> Iterator[None]:
+    """A federation that is up: our own for the time of the run, or the one that is there."""
+    if not own:
+        if not healthy(deployment):
+            up = read_state(deployment) is not None
+            raise InvalidInput(
+                "deployment",
+                f"{deployment.folder} {'is starting' if up else 'is down'}: no SuperLink at "
+                f"{deployment.address}",
+                "one that is up", f"agewise deploy up {deployment.folder}",
+            )  # fmt: skip
+        yield
+        return
+    bring_up(deployment)
+    try:
+        yield
+    finally:
+        bring_down(deployment)
+
+
+def _write_app(folder: Path, plan: Plan, settings: Settings) -> Path:
+    """Write the Flower app of a run: the plan, and two modules that point to ours."""
+    code = folder / "agewise_run"
+    code.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(APP, encoding="utf-8")
+    (code / "__init__.py").write_text("", encoding="utf-8")
+    (code / "plan.json").write_text(plan.to_json(), encoding="utf-8")
+    told = {
+        "run": settings.run, "private": not settings.stand_in, "on_missing": settings.on_missing,
+        "clock": settings.clock, "slot_seconds": settings.slot_seconds, "wait": settings.wait,
+        "slot_timeout": settings.slot_timeout, "started": settings.started,
+    }  # fmt: skip
+    (code / "settings.json").write_text(json.dumps(told), encoding="utf-8")
+    (code / "client_app.py").write_text(
+        "from agewise.federation.flower import client_app\n\napp = client_app.app\n", encoding="utf-8"
+    )
+    (code / "server_app.py").write_text(
+        "from pathlib import Path\n\n"
+        "from agewise.federation.flower.server_app import make_server_app\n\n"
+        "app = make_server_app(Path(__file__).parent)\n",
+        encoding="utf-8",
+    )
+    return folder
+
+
+class _Submission:
+    """A run that was handed to a SuperLink."""
+
+    def __init__(
+        self, deployment: Deployment, app: Path, plan: Plan, watch: Watcher | None
+    ) -> None:
+        self.deployment, self.plan, self.watch = deployment, plan, watch
+        answer = self._flwr("run", str(app), PROFILE, "--format", "json")
+        if not answer.get("success"):
+            raise RunIncomplete(f"Flower did not take the run: {answer.get('error-message')}")
+        self.identity = str(answer["run-id"])
+        self.told = 0
+        self.result: dict[str, Any] | None = None
+
+    def wait_for_result(self) -> dict[str, Any]:
+        """Follow the log until the run has ended; return what it published."""
+        away: float | None = None
+        try:
+            while True:
+                self._read_log()
+                status = self._status()
+                if status.startswith("finished"):
+                    if self.result is None:
+                        self._read_log()
+                    break
+                if status:
+                    away = None
+                elif away is None:
+                    away = time.time()
+                    self._tell(Step(0, "", "outage", "the SuperLink does not answer"))
+                elif time.time() - away > OUTAGE:
+                    raise RunIncomplete(
+                        f"no SuperLink at {self.deployment.address} for {OUTAGE:.0f} s. What was "
+                        "released is in the ledgers; resume the run when it is back."
+                    )
+                time.sleep(1.0)
+        except KeyboardInterrupt:
+            self._flwr("stop", self.identity, PROFILE, "--format", "json")
+            raise
+        if self.result is None:
+            raise RunIncomplete(
+                f"Flower ended run {self.identity} as {status!r} without a result. See "
+                f"{self.deployment.folder / 'logs'}; resume the run to go on with it."
+            )
+        return self.result
+
+    def _read_log(self) -> None:
+        """Read the log as it grows, from its beginning; skip what was told before."""
+        process = subprocess.Popen(
+            ["flwr", "log", self.identity, PROFILE, "--stream"],
+            env=self.deployment.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace",
+        )  # fmt: skip
+        done = threading.Event()
+        keeper = threading.Thread(target=self._end_when_finished, args=(process, done))
+        keeper.start()
+        seen = 0
+        try:
+            for line in process.stdout or ():
+                for word, use in (("agewise-step ", self._step), ("agewise-result ", self._found)):
+                    _, mark, rest = line.partition(word)
+                    if mark:
+                        seen += 1
+                        if seen > self.told:
+                            self.told = seen
+                            use(rest.strip())
+        finally:
+            done.set()
+            process.kill()
+            process.wait()
+            keeper.join()
+
+    def _end_when_finished(self, process: subprocess.Popen[str], done: threading.Event) -> None:
+        """End a log stream that outlives its run, or its SuperLink."""
+        while not done.wait(5.0):
+            if not healthy(self.deployment) or self._status().startswith("finished"):
+                if not done.wait(3.0):
+                    process.kill()
+                return
+
+    def _step(self, text: str) -> None:
+        with contextlib.suppress(ValueError, TypeError):
+            facts, closed, total = json.loads(text)
+            if self.watch is not None:
+                self.watch(Step(**facts), closed, total)
+
+    def _found(self, text: str) -> None:
+        with contextlib.suppress(ValueError, binascii.Error, zlib.error):
+            self.result = json.loads(zlib.decompress(base64.b64decode(text)))
+
+    def _tell(self, step: Step) -> None:
+        if self.watch is not None:
+            self.watch(step, 0, self.plan.problem.aggregate_at)
+
+    def _status(self) -> str:
+        """Flower's word for how the run stands; empty if the SuperLink does not answer."""
+        answer = self._flwr("ls", PROFILE, "--run-id", self.identity, "--format", "json")
+        runs = answer.get("runs") or []
+        return str(runs[0]["status"]) if runs else ""
+
+    def _flwr(self, *arguments: str) -> dict[str, Any]:
+        done = subprocess.run(
+            ["flwr", *arguments], env=self.deployment.environment, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        try:
+            start = done.stdout.index("{")
+            document: dict[str, Any] = json.loads(done.stdout[start:])
+        except ValueError:
+            lines = (done.stderr or done.stdout).strip().splitlines() or ["no answer"]
+            return {"success": False, "error-message": lines[-1]}
+        return document
+
+
+def _node_documents(deployment: Deployment) -> dict[str, dict[str, Any]]:
+    """What the nodes' files say, where they are on this machine."""
+    found = {}
+    for node in deployment.nodes:
+        with contextlib.suppress(OSError, ValueError):
+            text = (deployment.folder / node.folder / "node.toml").read_text(encoding="utf-8")
+            found[node.name] = tomllib.loads(text)
+    return found
+
+
+def _stand_in(deployment: Deployment, plan: Plan) -> bool:
+    """Whether the nodes use the stand-in; refuse a mixture."""
+    names = {c.name for c in plan.problem.clients}
+    known = {node.name for node in deployment.nodes}
+    if names - known:
+        raise InvalidInput(
+            "deployment", f"{deployment.folder} without a node for {min(names - known)!r}",
+            "a node for every client of the plan",
+        )  # fmt: skip
+    kinds = {
+        "stand_in_seed" in document
+        for name, document in _node_documents(deployment).items()
+        if name in names
+    }
+    if len(kinds) > 1:
+        raise InvalidInput(
+            "deployment", f"{deployment.folder}, where some nodes use a stand-in for noise",
+            "all of them, or none",
+        )  # fmt: skip
+    return kinds == {True}
+
+
+def _simulated(plan: Plan, deployment: Deployment) -> Callable[[str], DataSource] | None:
+    """The records of nodes that simulate them, for the realised loss."""
+    clients = {c.name: c for c in plan.problem.clients}
+    seeds = {
+        name: document["records"]["seed"]
+        for name, document in _node_documents(deployment).items()
+        if document.get("records", {}).get("kind") == "simulated"
+    }
+    if not set(clients) <= set(seeds):
+        return None
+    return lambda name: SimulatedRecords(clients[name], seeds[name])

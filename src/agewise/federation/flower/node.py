@@ -1,0 +1,138 @@
+"""A node's own configuration: its client, its records, its limits, its ledger.
+
+Written on the node's side and read there only; nothing in it comes from the server.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agewise.errors import InvalidInput
+from agewise.federation.client import ClientAgent, Profile, private_noise, stand_in_noise
+from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
+from agewise.privacy.ledger import Ledger, Policy
+from agewise.problem import Problem
+from agewise.scenario import first_complaint, problem_from_dict, problem_to_dict
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Simulated(_Entry):
+    kind: Literal["simulated"]
+    seed: Annotated[int, Field(ge=0)]
+
+
+class _Readings(_Entry):
+    kind: Literal["readings"]
+    path: str
+
+
+class _Limits(_Entry):
+    max_aged_epsilon: float | None = None
+    max_classical_epsilon: float | None = None
+    window: int | None = None
+
+
+class NodeConfig(_Entry):
+    """What a node's TOML file says."""
+
+    version: Literal[1] = 1
+    ledger: str
+    starts_at: Annotated[int, Field(ge=0)] = 0
+    stand_in_seed: Annotated[int, Field(ge=0)] | None = None
+    policy: _Limits
+    records: Annotated[_Simulated | _Readings, Field(discriminator="kind")]
+    scenario: dict[str, Any]
+
+
+class Node:
+    """A node that has read its configuration."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        try:
+            document = tomllib.loads(self.path.read_text(encoding="utf-8"))
+            self.config = NodeConfig.model_validate(document)
+            self.problem = problem_from_dict(self.config.scenario)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not UTF-8 text"
+            raise InvalidInput("node configuration", f"{path} ({reason})", "a TOML file") from None
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidInput("node configuration", f"{path} ({error})", "valid TOML") from None
+        except ValidationError as error:
+            bad = first_complaint(error)
+            raise InvalidInput(f"{path}: {bad.field}", bad.value, bad.allowed, bad.remedy) from None
+        if len(self.problem.clients) != 1:
+            raise InvalidInput(
+                f"{path}: scenario", f"{len(self.problem.clients)} clients", "this node's client"
+            )
+        self.client = self.problem.clients[0]
+
+    def agent(self, aggregate_at: int) -> ClientAgent:
+        """The client that answers for this node, its ledger open."""
+        config = self.config
+        profile = Profile(
+            self.client, self.problem.epsilon, self.problem.mixing,
+            Policy(**config.policy.model_dump()), config.starts_at,
+        )  # fmt: skip
+        noise = (
+            private_noise
+            if config.stand_in_seed is None
+            else stand_in_noise(config.stand_in_seed, self.client.name)
+        )
+        return ClientAgent(profile, self._source(aggregate_at), Ledger(self._ledger()), noise)
+
+    def _ledger(self) -> Path:
+        place = self.path.parent / self.config.ledger
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return place
+
+    def _source(self, aggregate_at: int) -> DataSource:
+        records = self.config.records
+        if isinstance(records, _Simulated):
+            return SimulatedRecords(self.client, records.seed)
+        found = load_readings(self.path.parent / records.path, aggregate_at)
+        if self.client.name not in found:
+            raise InvalidInput(
+                f"readings of client {self.client.name!r}", f"none in {records.path}",
+                "the client's own records",
+            )  # fmt: skip
+        return found[self.client.name]
+
+
+def write_node(
+    path: Path,
+    problem: Problem,
+    name: str,
+    *,
+    records: dict[str, Any],
+    policy: Policy,
+    stand_in_seed: int | None = None,
+    starts_at: int = 0,
+) -> None:
+    """Write the configuration of one client's node, to be looked at and changed there."""
+    only = [replace(c, weight=None) for c in problem.clients if c.name == name]
+    alone = problem.replace(clients=only, capacity=None)
+    limits = {k: v for k, v in vars(policy).items() if v is not None}
+    document: dict[str, Any] = {"version": 1, "ledger": "releases.ledger", "starts_at": starts_at}
+    if stand_in_seed is not None:
+        document["stand_in_seed"] = stand_in_seed
+    document |= {"policy": limits, "records": records, "scenario": problem_to_dict(alone)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(HEADER + tomli_w.dumps(document), encoding="utf-8")
+
+
+HEADER = """\
+# What this node knows and demands. Read on this node only; the server never sees it.
+# scenario: its process, records and target. policy: what all its releases together may reach.
+# records: { kind = "simulated", seed = 1 } or { kind = "readings", path = "meters.parquet" }.
+# stand_in_seed, if present, makes the noise reproducible and therefore NOT private.
+"""

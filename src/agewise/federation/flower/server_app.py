@@ -1,0 +1,268 @@
+"""The ServerApp: finds the clients among the nodes, orders, waits, retries, publishes.
+
+Flower delivers at most once and names nodes by numbers that may change. So clients are known by
+the name that they give when asked, every slot has a deadline of its own, and an order is sent again
+while there is time; a client that has released answers with the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.common.logger import log
+from flwr.serverapp import Grid, ServerApp
+
+from agewise.errors import AgewiseError
+from agewise.federation.flower.client_app import RECORD
+from agewise.federation.messages import BadMessage, Order, Refusal
+from agewise.federation.server import OnMissing, RunIncomplete, Server, Step
+from agewise.plan import Plan
+
+STEP, RESULT = "agewise-step", "agewise-result"
+"""Words that begin the lines of the log by which a run is followed from outside."""
+POLL = 0.5
+ANSWER_TIME = 20.0
+"""Seconds without an answer after which an order is sent again."""
+TTL = 600.0
+
+
+@dataclass(frozen=True)
+class FlowerSettings:
+    """How a run on Flower is carried out."""
+
+    run: str
+    private: bool = True
+    on_missing: OnMissing = "fail"
+    clock: str = "virtual"
+    slot_seconds: float = 0.0
+    started: float = 0.0
+    slot_timeout: float = 180.0
+    wait: float = 120.0
+
+
+def make_server_app(folder: Path) -> ServerApp:
+    """Return the ServerApp that runs the plan in a folder."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
+        plan = Plan.from_json((folder / "plan.json").read_text(encoding="utf-8"))
+        told = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+        known = {f.name for f in fields(FlowerSettings)}
+        settings = FlowerSettings(**{k: v for k, v in told.items() if k in known})
+        carry_out(grid, plan, settings)
+
+    return app
+
+
+def carry_out(grid: Grid, plan: Plan, settings: FlowerSettings) -> Server:
+    """Run a plan on the nodes of a grid, and write its result to the log."""
+    server = Server(plan, settings.run, settings.on_missing, private=settings.private)
+    try:
+        conductor = _Conductor(grid, server, settings)
+        conductor.gather()
+        while server.closed < plan.problem.aggregate_at and server.failure is None:
+            conductor.slot(server.closed + 1)
+        outcome = server.finish()
+    except AgewiseError as error:
+        reasons = {step.why for step in server.steps if step.what == "missing"}
+        code = 3 if isinstance(error, RunIncomplete) and reasons == {"budget"} else error.exit_code
+        _publish(server, complete=False, failure=str(error), exit_code=code)
+        raise
+    _publish(server, complete=True, model=outcome.model)
+    return server
+
+
+def _publish(server: Server, **facts: Any) -> None:
+    document = {**facts, "journal": server.inputs}
+    packed = base64.b64encode(zlib.compress(json.dumps(document).encode())).decode()
+    log(INFO, "%s %s", RESULT, packed)
+
+
+class _Conductor:
+    """The clients of a run as nodes of a grid."""
+
+    def __init__(self, grid: Grid, server: Server, settings: FlowerSettings) -> None:
+        self.grid, self.server, self.settings = grid, server, settings
+        self.names = {c.name for c in server.first_plan.problem.clients}
+        self.nodes: dict[str, int] = {}
+        self.strangers: dict[int, str] = {}
+        self.asked: dict[str, tuple[int, float]] = {}
+        self.outstanding: dict[str, str] = {}
+        self.told = 0
+
+    def gather(self) -> None:
+        """Wait until every client is there, or the time for that is over."""
+        until = time.time() + self.settings.wait
+        self._tell(Step(0, "", "waiting", f"for {len(self.names)} clients"))
+        while set(self.nodes) != self.names:
+            self._look_for_nodes()
+            if set(self.nodes) == self.names:
+                break
+            if time.time() > until:
+                absent = sorted(self.names - set(self.nodes))
+                who = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" * (len(absent) > 5))
+                if self.settings.on_missing == "fail" or not self.nodes:
+                    self.server.failure = f"no node answers for {who}"
+                else:
+                    self._tell(Step(0, "", "absent", who))
+                return
+            time.sleep(POLL)
+        self._tell(Step(0, "", "ready", f"{len(self.nodes)} clients"))
+
+    def slot(self, slot: int) -> None:
+        """Order what is due, wait for the answers until the deadline, and close the slot."""
+        begins, ends = self._times(slot)
+        while time.time() < begins:
+            self._take_answers(slot)
+            time.sleep(min(POLL, max(0.0, begins - time.time())))
+        sent: dict[str, float] = {}
+        while time.time() < ends:
+            due = [o for o in self.server.orders(slot) if o.client not in self.server.refused]
+            if not due:
+                break
+            again = [o for o in due if time.time() - sent.get(o.client, 0.0) > ANSWER_TIME]
+            if again:
+                if any(o.client in sent or o.client not in self.nodes for o in again):
+                    self._look_for_nodes()
+                self._send(again)
+                sent |= {o.client: time.time() for o in again}
+            for client in self._take_answers(slot):
+                sent[client] = 0.0  # it failed: send again at once
+            time.sleep(POLL)
+        if self.settings.clock == "wall":
+            while time.time() < ends:
+                self._take_answers(slot)
+                time.sleep(min(POLL, max(0.0, ends - time.time())))
+        self.server.close(slot)
+        self._take_answers(slot)
+        self._tell()
+        self._tell(Step(slot, "", "closed"))
+
+    def _times(self, slot: int) -> tuple[float, float]:
+        settings = self.settings
+        if settings.clock == "wall":
+            begins = settings.started + (slot - 1) * settings.slot_seconds
+            return begins, begins + settings.slot_seconds
+        return 0.0, time.time() + settings.slot_timeout
+
+    def _send(self, orders: list[Order]) -> None:
+        reached = [o for o in orders if o.client in self.nodes]
+        messages = [
+            Message(
+                RecordDict({RECORD: ConfigRecord({"order": order.encode().decode()})}),
+                self.nodes[order.client], MessageType.TRAIN, ttl=TTL,
+                group_id=f"slot-{order.collect_at}",
+            )
+            for order in reached
+        ]  # fmt: skip
+        for order, identity in zip(reached, self._push(messages), strict=True):
+            if identity:
+                self.outstanding[identity] = order.client
+            else:  # Flower does not know that node any more
+                self.nodes.pop(order.client, None)
+
+    def _push(self, messages: list[Message]) -> list[str]:
+        return list(self.grid.push_messages(messages)) if messages else []
+
+    def _take_answers(self, slot: int) -> list[str]:
+        """Hand what has arrived to the server; return clients whose node failed to answer."""
+        failed = []
+        for message, client in self._pull(self.outstanding):
+            if message.has_error():
+                failed.append(client)
+                log(WARNING, "agewise: %s: error %s", client, message.error.code)
+                continue
+            try:
+                record = message.content[RECORD]
+                if "upload" in record:
+                    self.server.receive(str(record["upload"]).encode(), slot)
+                else:
+                    refusal = Refusal.decode(str(record["refusal"]).encode())
+                    self.server.refuse(client, slot, refusal.reason)
+            except (KeyError, BadMessage):
+                self.server.receive(b"", slot)  # malformed, and counted as such
+        self._tell()
+        return failed
+
+    def _pull(self, waiting: dict[str, Any]) -> Iterable[tuple[Message, Any]]:
+        """What has arrived of the messages waited for, each with what was noted about it."""
+        if not waiting:
+            return
+        for message in self.grid.pull_messages(list(waiting)):
+            noted = waiting.pop(message.metadata.reply_to_message_id, None)
+            if noted is not None:
+                yield message, noted
+
+    def _look_for_nodes(self) -> None:
+        """Ask nodes that are not known yet for their names."""
+        alive = set(self.grid.get_node_ids())
+        for name, node in list(self.nodes.items()):
+            if node not in alive:
+                del self.nodes[name]
+        known = set(self.nodes.values()) | set(self.strangers)
+        found = self._introductions(alive - known)
+        for node, (name, shown, sent, got) in found.items():
+            if name not in self.names:
+                self.strangers[node] = name
+                self._tell(
+                    Step(0, name or "?", "stranger", f"node {node} is no client of the plan")
+                )
+                continue
+            self._refuse_clock(name, shown, sent, got)
+            other = self.nodes.get(name)
+            if other is not None and other != node:
+                if self._introductions({other}):
+                    raise RunIncomplete(
+                        f"nodes {other} and {node} both claim to be client {name!r}. Give each "
+                        "node its own configuration; nothing was ordered from either."
+                    )
+                self._tell(Step(0, name, "returned", f"as node {node}"))
+            self.nodes[name] = node
+
+    def _introductions(self, nodes: set[int]) -> dict[int, tuple[str, float, float, float]]:
+        """Names that nodes give: node → (name, its clock, asked at, answered at)."""
+        order, sent = sorted(nodes), time.time()
+        messages = [
+            Message(RecordDict({RECORD: ConfigRecord({"who": 1})}), node, MessageType.QUERY, ttl=60)
+            for node in order
+        ]
+        waiting = {
+            identity: node
+            for node, identity in zip(order, self._push(messages), strict=True)
+            if identity
+        }
+        found = {}
+        while waiting and time.time() - sent < ANSWER_TIME:
+            for message, node in self._pull(waiting):
+                if not message.has_error() and RECORD in message.content:
+                    record = message.content[RECORD]
+                    name, shown = str(record.get("client", "")), float(str(record.get("time", 0)))
+                    found[node] = (name, shown, sent, time.time())
+            time.sleep(POLL)
+        return found
+
+    def _refuse_clock(self, name: str, shown: float, sent: float, got: float) -> None:
+        """By the wall clock, a node's time must agree with ours to within a slot."""
+        off = sent - shown if shown < sent else max(0.0, shown - got)
+        if self.settings.clock == "wall" and off > self.settings.slot_seconds:
+            raise RunIncomplete(
+                f"the clock of client {name!r} is off by {off:.0f} s, more than a slot of "
+                f"{self.settings.slot_seconds:g} s. Set the clocks; nothing was ordered."
+            )
+
+    def _tell(self, *more: Step) -> None:
+        steps = [*self.server.steps[self.told :], *more]
+        self.told = len(self.server.steps)
+        last = self.server.first_plan.problem.aggregate_at
+        for step in steps:
+            log(INFO, "%s %s", STEP, json.dumps([asdict(step), self.server.closed, last]))

@@ -1,0 +1,124 @@
+"""What a run ends with: its record, whatever engine carried the messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from agewise.federation.journal import RECORD, RunFolder
+from agewise.federation.server import Outcome, RunIncomplete, Server, Step
+from agewise.federation.sources import DataSource
+from agewise.federation.statement import Statement
+from agewise.plan import Plan
+
+Watcher = Callable[[Step, int, int], None]
+"""(what happened, slots closed, slots in all)."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run: the model, what was expected of it, and what it tells about whom.
+
+    `plan` is the plan as it was carried out: without the missing, each in the slot it collected in.
+    `realised_loss` is the squared distance to the mean of the clients' records in the aggregation
+    slot, known only where those are simulated. `clipped` counts readings that were moved to a
+    state, by client; it is not noised and therefore not part of the record.
+    """
+
+    run: str
+    plan: Plan
+    model: float
+    realised_loss: float | None
+    private: bool
+    participants: tuple[str, ...]
+    missing: Mapping[str, str]
+    rejected: Mapping[str, int]
+    statement: Statement
+    steps: tuple[Step, ...]
+    clipped: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run record as plain data."""
+        return {
+            "version": 1,
+            "run": self.run,
+            "complete": True,
+            "scenario": self.plan.problem.name,
+            "model": self.model,
+            "expected_gap": self.plan.gap,
+            "collect_at": {a.client: a.collect_at for a in self.plan.assignments},
+            "realised_loss": self.realised_loss,
+            "private": self.private,
+            "participants": list(self.participants),
+            "missing": dict(self.missing),
+            "rejected": dict(self.rejected),
+            "statement": self.statement.to_dict(),
+            "steps": [asdict(step) for step in self.steps],
+        }
+
+    def to_json(self) -> str:
+        """Return the run record as a JSON document."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+
+def conclude(
+    server: Server,
+    place: RunFolder | None,
+    source: Callable[[str], DataSource] | None,
+    clipped: Mapping[str, int],
+) -> RunResult:
+    """Aggregate, write record and statement, and return the result; raise if there is none.
+
+    `source` gives a client's records, for the realised loss; None where they are not to be had.
+    """
+    try:
+        outcome = server.finish()
+    except RunIncomplete as failure:
+        if place is not None:
+            place.write(RECORD, json.dumps(_failed(server, str(failure)), indent=2))
+        raise
+    result = RunResult(
+        run=server.run,
+        plan=outcome.plan,
+        model=outcome.model,
+        realised_loss=None if source is None else _realised(server, outcome, source),
+        private=server.private,
+        participants=outcome.participants,
+        missing=dict(server.missing),
+        rejected=dict(server.rejected),
+        statement=outcome.statement,
+        steps=tuple(server.steps),
+        clipped=dict(clipped),
+    )
+    if place is not None:
+        place.write("statement.md", result.statement.to_markdown())
+        place.write(RECORD, result.to_json())
+    return result
+
+
+def _failed(server: Server, why: str) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "run": server.run,
+        "complete": False,
+        "failure": why,
+        "rejected": dict(server.rejected),
+        "steps": [asdict(step) for step in server.steps],
+    }
+
+
+def _realised(
+    server: Server, outcome: Outcome, source: Callable[[str], DataSource]
+) -> float | None:
+    """The squared distance of the model to what it estimates, where that is known."""
+    problem, truth = server.first_plan.problem, 0.0
+    samples = {c.name: c.samples for c in problem.clients}
+    for name, weight in zip(outcome.participants, outcome.weights, strict=True):
+        upload = server.received[name][0]
+        mean = source(name).present_mean(upload.collect_at, problem.aggregate_at, samples[name])
+        if mean is None:
+            return None
+        truth += weight * mean
+    return (outcome.model - truth) ** 2
