@@ -52,7 +52,9 @@ commands = typer.Typer()
 )
 def run_command(
     scenario: ScenarioArgument = "london",
-    engine: Annotated[Literal["local"], typer.Option(help="What carries the messages.")] = "local",
+    engine: Annotated[
+        Literal["local", "flower"], typer.Option(help="What carries the messages.")
+    ] = "local",
     clock: Annotated[
         Literal["virtual", "wall"], typer.Option(help="As fast as possible, or in real time.")
     ] = "virtual",
@@ -89,6 +91,22 @@ def run_command(
     window: Annotated[
         int | None, typer.Option(help="Slots back over which the limits count; all.")
     ] = None,
+    deployment: Annotated[
+        Path | None,
+        typer.Option("--deployment", "-d", help="With flower: a federation that is up."),
+    ] = None,
+    superlink: Annotated[
+        str | None, typer.Option(help="With flower: HOST:PORT of a SuperLink elsewhere.")
+    ] = None,
+    root_certificates: Annotated[
+        Path | None, typer.Option(help="With --superlink: the CA; without it, no encryption.")
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(help="With flower: seconds to wait for the clients' nodes.")
+    ] = 120.0,
+    slot_timeout: Annotated[
+        float, typer.Option(help="With flower: deadline of a slot by the virtual clock, seconds.")
+    ] = 180.0,
     drop: Annotated[
         list[str] | None, typer.Option(help="A client that never answers; may be repeated.")
     ] = None,
@@ -122,13 +140,31 @@ def run_command(
             calibration=calibration, capacity=capacity,
         )  # fmt: skip
         folder = _fresh(out, made.problem.name)
-        limit = made.problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
+        limits = (max_aged_epsilon, max_classical_epsilon, window)
+        policy = None
+        if limits != (None, None, None):
+            limit = made.problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
+            policy = Policy(limit, max_classical_epsilon, window)
+        choices: dict[str, Any] = {"ledgers": ledgers, "drop": drop or []}
+        if engine == "flower":
+            if ledgers is not None or drop:
+                raise InvalidInput(
+                    "--ledgers, --drop", "given with --engine flower", "the local engine only",
+                    "On Flower each node has its own ledger; stop a node to lose it.",
+                )  # fmt: skip
+            choices = {
+                "deployment": deployment, "superlink": superlink, "wait": wait,
+                "root_certificates": root_certificates, "slot_timeout": slot_timeout,
+            }  # fmt: skip
+        elif deployment is not None or superlink is not None:
+            raise InvalidInput(
+                "--deployment, --superlink", "given without --engine flower", "with it"
+            )
         with _watching(folder, len(made.assignments)) as watch:
             result = run(
                 made, engine, None if seed is None else generator(seed), folder=folder,
-                sources=readings, ledgers=ledgers, starts_at=starts_at, clock=clock,
-                policy=Policy(limit, max_classical_epsilon, window), slot_seconds=slot_seconds,
-                on_missing=on_missing, drop=drop or [], watch=watch,
+                sources=readings, starts_at=starts_at, clock=clock, slot_seconds=slot_seconds,
+                policy=policy, on_missing=on_missing, watch=watch, **choices,
             )  # fmt: skip
     rehearsal = _rehearsal(result, repetitions)
     from agewise import figures  # noqa: PLC0415  (matplotlib takes half a second to import)

@@ -177,21 +177,50 @@ def init_deployment(
         _certificates(place, host)
         for node in nodes:
             _node_key(place / node.folder)
-    connection: dict[str, Any] = {"address": made.address, "insecure": not tls}
-    if tls:
-        connection = {
-            "address": made.address,
-            "root-certificates": str(place / "ca" / "ca.crt"),
-        }
-    home = {"superlink": {"default": PROFILE, PROFILE: connection}}
-    (place / "flwr" / "config.toml").write_text(tomli_w.dumps(home), encoding="utf-8")
     _write_units(made)
-    document = {
-        "version": VERSION, "host": host, "port": ports[0], "tls": tls, "scenario": problem.name,
-        "nodes": [vars(node) for node in nodes],
-    }  # fmt: skip
-    (place / "deployment.json").write_text(json.dumps(document, indent=2), encoding="utf-8")
+    _write_connection(made)
     return made
+
+
+def elsewhere(
+    folder: Path | str, address: str, root_certificates: Path | str | None = None
+) -> Deployment:
+    """Lay out the connection to a SuperLink that somebody else runs."""
+    require_flower()
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InvalidInput("superlink", repr(address), "HOST:PORT")
+    place = Path(folder).absolute()
+    if root_certificates is not None:
+        try:
+            authority = Path(root_certificates).read_bytes()
+        except OSError as error:
+            raise InvalidInput(
+                "root_certificates", f"{root_certificates} ({error.strerror})", "a PEM file"
+            ) from None
+        if b"BEGIN CERTIFICATE" not in authority:
+            raise InvalidInput("root_certificates", str(root_certificates), "a PEM file")
+        (place / "ca").mkdir(parents=True)
+        (place / "ca" / "ca.crt").write_bytes(authority)
+    made = Deployment(place, host, int(port), root_certificates is not None, ())
+    (place / "flwr").mkdir(parents=True)
+    _write_connection(made)
+    return made
+
+
+def _write_connection(made: Deployment) -> None:
+    """Write what Flower's commands and ours need to know, the latter last."""
+    connection: dict[str, Any] = {"address": made.address, "insecure": True}
+    if made.tls:
+        authority = str(made.folder / "ca" / "ca.crt")
+        connection = {"address": made.address, "root-certificates": authority}
+    home = {"superlink": {"default": PROFILE, PROFILE: connection}}
+    (made.folder / "flwr" / "config.toml").write_text(tomli_w.dumps(home), encoding="utf-8")
+    document = {
+        "version": VERSION, "host": made.host, "port": made.port, "tls": made.tls,
+        "nodes": [vars(node) for node in made.nodes],
+    }  # fmt: skip
+    (made.folder / "deployment.json").write_text(json.dumps(document, indent=2), encoding="utf-8")
 
 
 def _free_ports(count: int) -> list[int]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from agewise.errors import InvalidInput, positive
 from agewise.federation.flower import require_flower
-from agewise.federation.flower.deployment import PROFILE, Deployment, init_deployment
+from agewise.federation.flower.deployment import PROFILE, Deployment, elsewhere, init_deployment
 from agewise.federation.flower.supervisor import bring_down, bring_up, healthy, read_state
 from agewise.federation.journal import RunFolder, Settings
 from agewise.federation.local import Clock, make_settings
@@ -65,6 +65,8 @@ def run_on_flower(
     *,
     folder: Path | str | None = None,
     deployment: Path | str | None = None,
+    superlink: str | None = None,
+    root_certificates: Path | str | None = None,
     policy: Policy | None = None,
     sources: Path | str | None = None,
     on_missing: OnMissing = "fail",
@@ -79,7 +81,8 @@ def run_on_flower(
 
     Without a `deployment`, a federation is laid out in the run's folder, brought up on loopback
     with TLS and node keys, and taken down at the end. With one, its nodes decide about records,
-    limits and noise by their own configuration.
+    limits and noise by their own configuration. So do the nodes of a `superlink` elsewhere
+    (HOST:PORT), which is reached by TLS if `root_certificates` names its CA.
     """
     require_flower()
     if folder is None:
@@ -93,7 +96,13 @@ def run_on_flower(
         slot_timeout=positive("slot_timeout", slot_timeout),
         deployment=None if deployment is None else str(Path(deployment).absolute()),
     )
-    if deployment is None:
+    if superlink is not None:
+        if deployment is not None:
+            raise InvalidInput("superlink", "given with a deployment", "one or the other")
+        _refuse_choices(policy=policy, sources=sources, starts_at=starts_at or None, rng=rng)
+        made = elsewhere(place / "deployment", superlink, root_certificates)
+        settings = replace(settings, deployment=str(made.folder))
+    elif deployment is None:
         if sources is not None and rng is None:
             raise InvalidInput(
                 "deployment", "None", "a deployment whose nodes have the readings and keep ledgers",
@@ -160,6 +169,12 @@ def _up(deployment: Deployment, own: bool) -> Iterator[None]:
     if not own:
         if not healthy(deployment):
             up = read_state(deployment) is not None
+            if not deployment.nodes:
+                raise InvalidInput(
+                    "superlink", f"{deployment.address}, where none answers",
+                    "the address of a SuperLink",
+                    "Check address, firewall, and whether it wants TLS (--root-certificates).",
+                )  # fmt: skip
             raise InvalidInput(
                 "deployment",
                 f"{deployment.folder} {'is starting' if up else 'is down'}: no SuperLink at "
@@ -189,7 +204,8 @@ def _write_app(folder: Path, plan: Plan, settings: Settings) -> Path:
     }  # fmt: skip
     (code / "settings.json").write_text(json.dumps(told), encoding="utf-8")
     (code / "client_app.py").write_text(
-        "from agewise.federation.flower import client_app\n\napp = client_app.app\n", encoding="utf-8"
+        "from agewise.federation.flower import client_app\n\napp = client_app.app\n",
+        encoding="utf-8",
     )
     (code / "server_app.py").write_text(
         "from pathlib import Path\n\n"

@@ -1,0 +1,147 @@
+"""deploy init, up, status and down."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from agewise.cli.console import JsonOption, ScenarioArgument, console, people, print_json
+from agewise.errors import InvalidInput
+from agewise.federation.flower import require_flower
+from agewise.privacy.ledger import Policy
+from agewise.scenario import load_scenario
+
+deploy = typer.Typer(
+    help="Lay out and run a federation on Flower: certificates, node keys, supervised processes.",
+    no_args_is_help=True,
+)
+FolderArgument = Annotated[Path, typer.Argument(help="Folder of the deployment.")]
+
+
+@deploy.command("init", epilog="Example: agewise deploy init fed london && agewise deploy up fed")
+def init_command(
+    folder: FolderArgument,
+    scenario: ScenarioArgument = "london",
+    tls: Annotated[
+        bool, typer.Option("--tls/--insecure", help="TLS and node keys, or neither.")
+    ] = True,
+    host: Annotated[
+        str, typer.Option(help="Address on which the SuperLink listens.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="The SuperLink's port, the nodes' follow; 0 takes free ones.")
+    ] = 0,
+    readings: Annotated[
+        Path | None, typer.Option(help="The nodes' readings; otherwise simulated records.")
+    ] = None,
+    starts_at: Annotated[
+        int, typer.Option(min=0, help="Slots of the clients' own time before slot 1.")
+    ] = 0,
+    max_aged_epsilon: Annotated[
+        float | None, typer.Option(help="Each client's limit on its total aged ε; the target.")
+    ] = None,
+    max_classical_epsilon: Annotated[
+        float | None, typer.Option(help="Each client's limit on its total classical ε; none.")
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(help="Slots back over which the limits count; all.")
+    ] = None,
+    stand_in_seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Reproducible records and noise on every node: NOT private."),
+    ] = None,
+) -> None:
+    """Make a CA, the server's certificate, node keys, configurations and systemd units.
+
+    Look at each nodes/*/node.toml, and move it with its key to the client's machine if that is
+    another one. The private keys are readable by their owner only.
+    """
+    require_flower()
+    from agewise.federation.flower.deployment import init_deployment  # noqa: PLC0415
+
+    problem = load_scenario(scenario)
+    limit = problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
+    made = init_deployment(
+        folder, problem, tls=tls, host=host, port=port, readings=readings, starts_at=starts_at,
+        policy=Policy(limit, max_classical_epsilon, window), seed=stand_in_seed,
+        stand_in=stand_in_seed is not None,
+    )  # fmt: skip
+    people.print(
+        f"Wrote {escape(str(folder))}: a SuperLink at {made.address} "
+        f"({'TLS and node keys' if tls else '[yellow]no encryption[/]'}), {len(made.nodes)} nodes. "
+        f"Next: agewise deploy up {escape(str(folder))}",
+        soft_wrap=True, highlight=False,
+    )  # fmt: skip
+
+
+@deploy.command(epilog="Example: agewise deploy up fed && agewise run --engine flower -d fed")
+def up(folder: FolderArgument) -> None:
+    """Start SuperLink, SuperExec and nodes on this machine, and restart what ends."""
+    require_flower()
+    from agewise.federation.flower.deployment import Deployment  # noqa: PLC0415
+    from agewise.federation.flower.supervisor import bring_up  # noqa: PLC0415
+
+    deployment = Deployment.load(folder)
+    with people.status("starting the federation"):
+        state = bring_up(deployment)
+    people.print(
+        f"{len(state['processes'])} processes at {deployment.address}, kept running by process "
+        f"{state['supervisor']}. Stop them with: agewise deploy down {escape(str(folder))}",
+        soft_wrap=True, highlight=False,
+    )  # fmt: skip
+
+
+@deploy.command(epilog="Example: agewise deploy status fed --json")
+def status(folder: FolderArgument, as_json: JsonOption = False) -> None:
+    """Show the processes of a deployment. Exit code 4 if it is not up."""
+    require_flower()
+    from agewise.federation.flower.deployment import Deployment  # noqa: PLC0415
+    from agewise.federation.flower.supervisor import healthy, read_state  # noqa: PLC0415
+
+    deployment = Deployment.load(folder)
+    state = read_state(deployment)
+    answers = state is not None and healthy(deployment)
+    facts: dict[str, Any] = {
+        "address": deployment.address, "tls": deployment.tls, "up": state is not None,
+        "answers": answers, **(state or {"processes": {}}),
+    }  # fmt: skip
+    if as_json:
+        print_json(facts)
+    elif state is None:
+        people.print(f"{escape(str(folder))} is down.", highlight=False)
+    else:
+        word = "answers" if answers else "does not answer"
+        shown = Table(
+            title=f"SuperLink at {deployment.address} {word}", title_justify="left",
+            box=box.SIMPLE_HEAD,
+        )  # fmt: skip
+        for heading in ("process", "pid", "state", "restarts", "for"):
+            shown.add_column(heading, justify="left" if heading == "process" else "right")
+        for name, one in state["processes"].items():
+            shown.add_row(
+                escape(name), str(one["pid"]), "running" if one["running"] else "ended",
+                str(one["restarts"]), f"{time.time() - one['started']:.0f} s",
+            )  # fmt: skip
+        console().print(shown)
+    if not answers:
+        raise typer.Exit(4)
+
+
+@deploy.command(epilog="Example: agewise deploy down fed")
+def down(folder: FolderArgument) -> None:
+    """Stop the processes of a deployment. Ledgers, keys and logs stay."""
+    require_flower()
+    from agewise.federation.flower.deployment import Deployment  # noqa: PLC0415
+    from agewise.federation.flower.supervisor import bring_down  # noqa: PLC0415
+
+    with people.status("stopping the federation"):
+        stopped = bring_down(Deployment.load(folder))
+    if not stopped:
+        raise InvalidInput("deployment", f"{folder} is down", "one that is up")
+    people.print(f"{escape(str(folder))} is down.", highlight=False)
