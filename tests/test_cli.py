@@ -141,7 +141,9 @@ def ledger(tmp_path):
     path = tmp_path / "north.ledger"
     with Ledger(path) as book:
         for key, private in (("a", True), ("b", False)):
-            made = Event(key, "north", 3, 7, 0.5, 0.4, 1.0, 2.0, private, "f", now(), b"\x01")
+            made = Event(
+                key, "north", 3, 7, 0.5, 0.4, 1.0, 2.0, private, "exact", "f", now(), b"\x01"
+            )
             book.release(key, lambda _, made=made: made, Policy(), chain)
     return path
 

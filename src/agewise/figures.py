@@ -21,6 +21,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#3
 """Okabe and Ito's palette: told apart by people with any of the common colour blindnesses."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
+LONGEST_LABEL = 32
 MOST_ROWS = 40
 """Clients up to which a timeline has a row for each."""
 
@@ -93,8 +94,9 @@ def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> N
 
 
 def _verbatim(text: str) -> str:
-    """A name is a name, not mathematics, whatever letters it has."""
-    return text.replace("$", r"\$")
+    """A name is a name, not mathematics, whatever letters it has; and it has to fit."""
+    shown = text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+    return shown.replace("$", r"\$")
 
 
 def ageing_figure(

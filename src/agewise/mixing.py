@@ -46,6 +46,8 @@ BLOCK = 4096
 
 LARGEST_AGE = 1_000_000
 """Ages beyond this are refused: rounding would have eaten the kernel long before."""
+OLD = 10_000
+"""An age at which the allowance for rounding is still small."""
 
 
 @overload
@@ -241,8 +243,16 @@ def slot_delta(
     method: Method,
     law: ArrayLike | None = None,
 ) -> float:
-    """Return Δ between two slots of any process; see `delta` for what the methods assume."""
+    """Return Δ between two slots of any process; see `delta` for what the methods assume.
+
+    Δ never grows with age, but the allowance for rounding does: without a law, old data count as
+    younger where that gives less.
+    """
     age = aggregate_at - collect_at
+    if law is None and isinstance(process, MarkovChain) and age > OLD:
+        return min(
+            float(delta(process, OLD, method)), float(delta(process, min(age, LARGEST_AGE), method))
+        )
     if method == "spectral" or isinstance(process, MarkovChain):
         return float(delta(process, age, method, law))
     if age == 0:

@@ -14,6 +14,7 @@ from agewise.privacy.ageing import aged_epsilon
 from agewise.privacy.calibration import (
     aged_loss,
     formula_scales,
+    mean_rounding,
     sensitivities,
     spent_epsilons,
     tight_scales,
@@ -98,4 +99,8 @@ def achieved_epsilon(
         return aged_epsilon(spent, float(table.delta[column]))
     law = client.law if problem.mixing == "own_law" else None
     joint = client.process.joint(problem.aggregate_at - age, problem.aggregate_at, law)
-    return aged_loss(joint, table.release[column], client.samples, scale)
+    release = table.release[column]
+    loss = aged_loss(joint, release, client.samples, scale)
+    if scale > 0:  # what rounding of the mean and of the law can add
+        loss += 2 * float(mean_rounding(release)) / scale + 4 * joint.rounding
+    return min(loss, aged_epsilon(spent, float(table.delta[column])))

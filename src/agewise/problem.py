@@ -23,6 +23,9 @@ Objective = Literal["exact", "bound", "simulated"]
 LARGEST_SLOT = 100_000
 """Slots beyond which tables by slot make no sense."""
 
+LONGEST_NAME = 200
+"""Letters of a client's name."""
+
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 
 
@@ -41,8 +44,15 @@ class Client:
     weight: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip():
-            raise InvalidInput("client name", repr(self.name), "a word that is not empty")
+        if (
+            not isinstance(self.name, str)
+            or not self.name.strip()
+            or not self.name.isprintable()
+            or len(self.name) > LONGEST_NAME
+        ):
+            raise InvalidInput(
+                "client name", repr(self.name), f"1 to {LONGEST_NAME} printable letters"
+            )
         if not isinstance(self.process, Process):
             raise InvalidInput(
                 f"process of client {self.name!r}",

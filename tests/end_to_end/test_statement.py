@@ -23,7 +23,7 @@ def checked(run, ledgers, exported):
     )
 
 
-@pytest.mark.parametrize("mixing", ["exact", "own_law", "spectral"])
+@pytest.mark.parametrize("mixing", ["exact", "own_law", "spectral", "any_prior"])
 def test_the_statement_is_what_the_ledgers_add_up_to(tmp_path, mixing):
     plan = aw.plan(aw.scenarios.london().replace(mixing=mixing))
     ledgers = tmp_path / "ledgers"
@@ -34,7 +34,9 @@ def test_the_statement_is_what_the_ledgers_add_up_to(tmp_path, mixing):
         )  # fmt: skip
         done = checked(tmp_path / run, ledgers, tmp_path / f"exported {run}")
         assert done.returncode == 0, done.stdout
-        assert done.stdout.count(": same") == 3
+        assert done.stdout.count(": same") == 4  # three clients and the model
+    first = checked(tmp_path / "first", ledgers, tmp_path / "exported again")
+    assert first.returncode == 0, "an earlier run is judged by what its ledgers held then"
 
 
 def test_the_script_notices_a_statement_that_is_too_small(tmp_path):
@@ -50,8 +52,17 @@ def test_the_script_notices_a_statement_that_is_too_small(tmp_path):
     assert "DIFFERENT" in done.stdout
 
 
-def test_the_stand_in_has_nothing_to_check(tmp_path):
-    result = aw.run(
-        aw.plan(aw.scenarios.london()), rng=np.random.default_rng(1), folder=tmp_path / "run"
-    )
-    assert all(row.total_aged_epsilon is None for row in result.statement.clients)
+@pytest.mark.parametrize(
+    ("scenario", "change", "rng", "words"),
+    [
+        ("london", {}, np.random.default_rng(1), "stand-in"),
+        ("london", {"mixing": "exact", "calibration": "tight"}, None, "calibration tight"),
+        ("day_profile", {}, None, "kind periodic"),
+    ],
+)
+def test_the_script_says_what_it_does_not_cover(tmp_path, scenario, change, rng, words):
+    plan = aw.plan(aw.load_scenario(scenario).replace(**change))
+    aw.run(plan, rng=rng, folder=tmp_path / "run")
+    done = checked(tmp_path / "run", tmp_path / "run" / "ledgers", tmp_path / "exported")
+    assert done.returncode == 2, done.stderr
+    assert words in done.stdout

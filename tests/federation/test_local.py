@@ -74,22 +74,17 @@ def test_rehearsals_would_notice_noise_that_is_a_third_off(monkeypatch):
     assert loss - PLAN.gap > 4 * loss.standard_error
 
 
-class Interrupting:
+class Interrupting(SimulatedRecords):
     """A source that is cut off the first time a chosen client collects."""
 
     def __init__(self, client, seed, when):
-        self.inner, self.when, self.name = SimulatedRecords(client, seed), when, client.name
-
-    def check(self, slot, samples):
-        self.inner.check(slot, samples)
+        super().__init__(client, seed)
+        self.when = when
 
     def collect(self, slot, samples):
-        if self.when.pop(self.name, False):
+        if self.when.pop(self.client.name, False):
             raise KeyboardInterrupt
-        return self.inner.collect(slot, samples)
-
-    def present_mean(self, *where):
-        return self.inner.present_mean(*where)
+        return super().collect(slot, samples)
 
 
 @pytest.mark.parametrize("victim", [c.name for c in PROBLEM.clients])

@@ -16,7 +16,7 @@ def event(key, epsilon=0.5, slot=3, private=True, payload=b"noised"):
     return Event(
         key=key, client="north", collect_at=slot, aggregate_at=slot + 4, epsilon=epsilon,
         aged_epsilon=epsilon, sensitivity=1.0, scale=1 / epsilon, private=private,
-        fingerprint=CHAIN.fingerprint, made_at=now(), payload=payload,
+        mixing="exact", fingerprint=CHAIN.fingerprint, made_at=now(), payload=payload,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from click.core import ParameterSource
 from rich import box
 from rich.markup import escape
 from rich.table import Table
@@ -51,6 +53,7 @@ commands = typer.Typer()
     "run", epilog="Example: agewise run london --clock wall --slot-seconds 2 --on-missing replan"
 )
 def run_command(
+    context: typer.Context,
     scenario: ScenarioArgument = "london",
     engine: Annotated[
         Literal["local", "flower"], typer.Option(help="What carries the messages.")
@@ -125,16 +128,19 @@ def run_command(
 ) -> None:
     """Carry a plan out: collect, train, add noise, record, upload, aggregate; then account for it.
 
-    Every client's release is in its ledger before the server sees it. Ctrl-C loses nothing: go on
-    with --resume.
+    Every client's release is in its ledger before the server sees it. After Ctrl-C go on with
+    --resume; by the wall clock, slots that have passed meanwhile are closed.
     """
     if repetitions is not None and (repetitions < 0 or repetitions == 1):
         raise InvalidInput("--repetitions", repetitions, "0, or 2 and more")
     if resume_from is not None:
+        _refuse_given(context, "--resume", allowed={"resume_from", "as_json", "repetitions"})
         folder = resume_from
-        with _watching(folder) as watch:
+        with _watching(folder, _clients_in(folder)) as watch:
             result = resume(folder, watch=watch)
     else:
+        if plan is not None:
+            _refuse_given(context, "--plan", refused=_PLANNING)
         made = _planned(
             plan, scenario, epsilon=epsilon, mixing=mixing, estimator=estimator,
             calibration=calibration, capacity=capacity,
@@ -188,16 +194,38 @@ def _planned(path: Path | None, scenario: str, **changes: Any) -> Plan:
         problem = read_problem(scenario, **changes)
         with progress_bar("planning") as advance:
             return make_plan(problem, progress=advance)
-    given = [name for name, value in changes.items() if value is not None]
-    if given:
-        raise InvalidInput(
-            f"--{given[0]}", "given with --plan", "one or the other", "Make the plan anew."
-        )
     try:
         return Plan.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InvalidInput("--plan", f"{path} ({reason})", "a plan.json") from None
+
+
+_PLANNING = {"scenario", "epsilon", "mixing", "estimator", "calibration", "capacity"}
+
+
+def _refuse_given(
+    context: typer.Context,
+    option: str,
+    *,
+    allowed: set[str] | None = None,
+    refused: set[str] | None = None,
+) -> None:
+    """Refuse options that would be ignored, rather than ignore them."""
+    for name in context.params:
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        ours = name in {"plan", "resume_from"}
+        if given and not ours and (name not in (allowed or {name})) | (name in (refused or ())):
+            word = "SCENARIO" if name == "scenario" else f"--{name.replace('_', '-')}"
+            raise InvalidInput(word, f"given with {option}", "one or the other")
+
+
+def _clients_in(folder: Path) -> int:
+    """How many clients a run has, as far as its folder tells."""
+    try:
+        return len(json.loads((folder / "plan.json").read_text(encoding="utf-8"))["assignments"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def _fresh(out: Path, name: str) -> Path:
@@ -240,8 +268,12 @@ def _rehearsal(result: RunResult, repetitions: int | None) -> Estimate | None:
         repetitions = max(100, 3_000 // clients) if known else 0
     if repetitions == 0:
         return None
-    with progress_bar("rehearsing with the stand-in") as advance:
-        return rehearse(result.plan, repetitions, generator(None), advance)
+    try:
+        with progress_bar("rehearsing with the stand-in") as advance:
+            return rehearse(result.plan, repetitions, generator(None), advance)
+    except KeyboardInterrupt:
+        people.print("[yellow]Rehearsal interrupted[/]; the run itself is complete.")
+        return None
 
 
 def _facts(rehearsal: Estimate | None) -> dict[str, Any] | None:
@@ -279,6 +311,7 @@ def _print_result(result: RunResult, rehearsal: Estimate | None) -> None:
         facts.append(("shown", f"{SPOKEN} of {len(statement.clients)} clients"))
     if not result.private:
         facts.append(("private", "[red]no[/]: a seeded stand-in for noise; no ε is claimed"))
+    facts += [("note", escape(note)) for note in result.plan.notes if "Certificate" not in note]
     facts.append(("expected loss", f"{result.plan.gap:.6g}{square} (closed form)"))
     if result.realised_loss is not None:
         facts.append(("this run", f"{result.realised_loss:.6g}{square}"))

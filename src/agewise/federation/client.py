@@ -29,8 +29,9 @@ from agewise.privacy.ledger import (
     now,
     total_of,
 )
-from agewise.privacy.mechanisms import Noised, laplace, seeded_laplace
+from agewise.privacy.mechanisms import LARGEST_SCALE, Noised, laplace, seeded_laplace
 from agewise.problem import Client, Problem
+from agewise.process import MarkovChain, Process
 from agewise.process.joint import Array
 
 ROOM = 1e-9
@@ -96,8 +97,10 @@ def own_terms(
     calibration: Rule,
     collect_at: int,
     aggregate_at: int,
+    starts_at: int,
 ) -> Terms:
     """Return a client's own terms for collecting in one slot and aggregating in another."""
+    refuse_shift(client.process, starts_at, aggregate_at)
     alone = replace(client, weight=None)
     problem = Problem([alone], aggregate_at, epsilon, mixing, estimator, calibration)
     return Terms(problem, slot_table(alone, problem, [collect_at]))
@@ -109,8 +112,10 @@ Mechanism = Callable[[float, float, float], Noised]
 
 def private_noise(value: float, sensitivity: float, scale: float) -> Noised:
     """Laplace noise from OpenDP, of at least this scale; its ε is what OpenDP's own map says."""
+    if sensitivity == 0:
+        return laplace(value, sensitivity=0.0, epsilon=np.inf)
     epsilon = float(spent_epsilons(np.asarray(sensitivity), np.asarray(scale)))
-    return laplace(value, sensitivity=sensitivity, epsilon=epsilon or np.inf)
+    return laplace(value, sensitivity=sensitivity, epsilon=epsilon)
 
 
 def stand_in_noise(seed: int, name: str) -> Mechanism:
@@ -151,10 +156,12 @@ class ClientAgent:
             raise OrderRefused(
                 f"collect_at is {order.collect_at}; allowed: 1 to {order.aggregate_at}"
             )
+        if order.noise_scale > LARGEST_SCALE[float]:
+            raise OrderRefused(f"noise_scale is {order.noise_scale:g}; allowed: up to 1e300")
         try:
             terms = own_terms(
                 client, profile.epsilon, profile.mixing, order.estimator, order.calibration,
-                order.collect_at, order.aggregate_at,
+                order.collect_at, order.aggregate_at, profile.starts_at,
             )  # fmt: skip
         except InvalidInput as error:
             raise OrderRefused(f"client {client.name!r} cannot follow the order: {error}") from None
@@ -225,7 +232,8 @@ class ClientAgent:
         )  # fmt: skip
         upload = Upload(
             run=order.run, client=order.client, plan=order.plan, collect_at=order.collect_at,
-            aggregate_at=order.aggregate_at, value=[float(noised.value)], noise_scale=draft.scale,
+            aggregate_at=order.aggregate_at, value=[float(noised.value)], samples=order.samples,
+            noise_scale=draft.scale,
             sensitivity=draft.sensitivity, delta=float(terms.table.delta[0]),
             mixing=self.profile.mixing, private=noised.private,
             classical_epsilon=draft.epsilon if spent else None,
@@ -248,9 +256,27 @@ class ClientAgent:
                 client, terms.problem, terms.table, 0, (noised.scale, spent)
             ),
             sensitivity=float(terms.table.sensitivity[0]), scale=noised.scale,
-            private=noised.private, fingerprint=client.process.fingerprint, made_at=now(),
-            payload=b"",
+            private=noised.private, mixing=self.profile.method,
+            fingerprint=client.process.fingerprint, made_at=now(), payload=b"",
         )  # fmt: skip
+
+
+def refuse_shift(process: Process, starts_at: int, last: int) -> None:
+    """Slots of a run must mean what the client's own do, by which its ledger counts."""
+    if starts_at == 0 or isinstance(process, MarkovChain):
+        return
+    for slot in range(1, last + 1):
+        for until in {last, min(slot + 1, last)}:
+            here = process.kernel(slot, until), process.law(slot)
+            there = (
+                process.kernel(slot + starts_at, until + starts_at),
+                process.law(slot + starts_at),
+            )
+            if not all(np.array_equal(a, b) for a, b in zip(here, there, strict=True)):
+                raise InvalidInput(
+                    "starts_at", starts_at,
+                    "a shift by which the process repeats itself: whole days, for a day profile",
+                )  # fmt: skip
 
 
 def _asked(order: Order, terms: Terms) -> Noised:

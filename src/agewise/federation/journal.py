@@ -9,13 +9,16 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from agewise.errors import InvalidInput
 from agewise.federation.server import OnMissing, Server
 from agewise.plan import Plan
 from agewise.privacy.ledger import Policy
+from agewise.scenario import first_complaint
 
 VERSION = 1
 LONGEST_NAME = 150
@@ -28,18 +31,19 @@ class Settings:
     """How a run is carried out: everything that a resumed run must know again."""
 
     run: str
-    seed: int
+    seed: Annotated[int, Field(ge=0)]
     stand_in: bool
-    clock: str = "virtual"
-    slot_seconds: float = 0.0
-    started: float = 0.0
+    clock: Literal["virtual", "wall"] = "virtual"
+    slot_seconds: Annotated[float, Field(ge=0, le=1e7)] = 0.0
+    started: Annotated[float, Field(ge=0, le=1e11)] = 0.0
     on_missing: OnMissing = "fail"
-    starts_at: int = 0
+    starts_at: Annotated[int, Field(ge=0)] = 0
     policy: Policy = field(default_factory=Policy)
     readings: str | None = None
+    own_sources: bool = False
     ledgers: str | None = None
     drop: tuple[str, ...] = ()
-    engine: str = "local"
+    engine: Literal["local", "flower"] = "local"
     deployment: str | None = None
     wait: float = 0.0
     slot_timeout: float = 0.0
@@ -104,15 +108,26 @@ class RunFolder:
             raise InvalidInput("run folder", f"{path} ({error})", "the folder of a run") from None
         version = document.pop("version", None) if isinstance(document, dict) else None
         known = {f.name for f in fields(Settings)}
-        if version != VERSION or set(document) != known:
+        limits = document.get("policy") if isinstance(document, dict) else None
+        known_limits = {f.name for f in fields(Policy)}
+        if (
+            version != VERSION
+            or set(document) != known
+            or (isinstance(limits, dict) and set(limits) != known_limits)
+        ):
             raise InvalidInput("run folder", f"{path} of version {version}", f"version {VERSION}")
         if (path / RECORD).exists():
             raise InvalidInput(
                 "run folder", f"{path} of a run that has ended", "one that was interrupted",
                 f"Its record is {path / RECORD}.",
             )  # fmt: skip
-        policy = Policy(**document.pop("policy"))
-        settings = Settings(policy=policy, **{**document, "drop": tuple(document["drop"])})
+        try:
+            settings = TypeAdapter(Settings).validate_json(json.dumps(document), strict=True)
+        except ValidationError as error:
+            bad = first_complaint(error)
+            raise InvalidInput(
+                f"{path / SETTINGS}: {bad.field}", bad.value, bad.allowed, bad.remedy
+            ) from None
         self._open()
         return self, plan, settings
 
@@ -160,7 +175,10 @@ class RunFolder:
 
     def _entries(self) -> Iterator[tuple[int, dict[str, Any]]]:
         self._journal.seek(0)
-        text = self._journal.read()
+        try:
+            text = self._journal.read()
+        except UnicodeDecodeError as error:
+            raise self._damaged(0, error) from None
         whole = text.rfind("\n") + 1
         if whole < len(text):  # cut off while it was written: its client sends it again
             self._journal.truncate(len(text[:whole].encode()))

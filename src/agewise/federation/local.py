@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,6 +26,7 @@ from agewise.federation.client import (
     Profile,
     private_noise,
     refusal_reason,
+    refuse_shift,
     stand_in_noise,
 )
 from agewise.federation.journal import RunFolder, Settings, ledger_file, probe_folder
@@ -41,10 +43,11 @@ from agewise.federation.sources import DataSource, SimulatedRecords, load_readin
 from agewise.loss.simulation import Estimate, checked_generator
 from agewise.plan import Plan
 from agewise.privacy.ledger import BudgetExceeded, Ledger, Policy
-from agewise.process import Process
 
 Clock = Literal["virtual", "wall"]
 CLOCKS = ("virtual", "wall")
+LONGEST_SLOT = 1e7
+"""Seconds of a slot by the wall clock, at most: four months."""
 
 
 def run_locally(
@@ -68,6 +71,7 @@ def run_locally(
             "ledgers", "missing", "a folder that keeps the clients' accounts from run to run",
             "Records that are not simulated need one.",
         )  # fmt: skip
+    refuse_stand_in(rng is not None, sources)
     gone = tuple(drop)
     names = {c.name for c in plan.problem.clients}
     for name in gone:
@@ -78,6 +82,7 @@ def run_locally(
         starts_at=whole("starts_at", starts_at, 0),
         policy=Policy(max_aged_epsilon=plan.problem.epsilon) if policy is None else policy,
         readings=str(Path(sources).absolute()) if isinstance(sources, str | Path) else None,
+        own_sources=isinstance(sources, Mapping),
         ledgers=None if ledgers is None else str(Path(ledgers).absolute()),
         drop=gone,
     )
@@ -97,8 +102,14 @@ def resume_locally(
     """Go on with a run of this engine. See `agewise.resume`."""
     place, plan, settings = RunFolder.reopen(Path(folder))
     try:
+        if settings.own_sources != (sources is not None):
+            raise InvalidInput(
+                "sources", "missing" if settings.own_sources else "given",
+                "the sources that the run was begun with, and only then",
+            )  # fmt: skip
         engine = _Engine(plan, settings, sources, place)
         place.replay(engine.server)
+        engine.refuse_other_uploads()
     except BaseException:
         place.close()
         raise
@@ -136,6 +147,19 @@ def rehearse(
     return Estimate(float(losses.mean()), error, count)
 
 
+def refuse_stand_in(stand_in: bool, sources: Mapping[str, DataSource] | Path | str | None) -> None:
+    """Real records must not be released with noise that a seed can take away again."""
+    simulated = sources is None or (
+        isinstance(sources, Mapping)
+        and all(isinstance(one, SimulatedRecords) for one in sources.values())
+    )
+    if stand_in and not simulated:
+        raise InvalidInput(
+            "rng", "a seeded stand-in for noise", "simulated records only",
+            "Whoever has the seed can take such noise away again.",
+        )  # fmt: skip
+
+
 def make_settings(
     plan: Plan,
     rng: np.random.Generator | None,
@@ -151,10 +175,16 @@ def make_settings(
         seed=int(checked_generator(rng).integers(2**63)),
         stand_in=rng is not None,
         clock=clock,
-        slot_seconds=positive("slot_seconds", slot_seconds) if clock == "wall" else 0.0,
+        slot_seconds=_slot_length(slot_seconds) if clock == "wall" else 0.0,
         started=time.time(),
         on_missing=on_missing,
     )
+
+
+def _slot_length(seconds: float) -> float:
+    if not positive("slot_seconds", seconds) <= LONGEST_SLOT:
+        raise InvalidInput("slot_seconds", seconds, f"up to {LONGEST_SLOT:g}")
+    return seconds
 
 
 class _Engine:
@@ -184,7 +214,7 @@ class _Engine:
         self.ledgers = self._ledger_folder(None if place is None else place.path)
         self.in_memory: dict[str, Ledger] = {}
         self.clipped: dict[str, int] = {}
-        self.budget: BudgetExceeded | None = None
+        self.errors: dict[str, AgewiseError] = {}
 
     def _ledger_folder(self, folder: Path | None) -> Path | None:
         if self.settings.ledgers is not None:
@@ -213,7 +243,7 @@ class _Engine:
         ledger = None
         if self.ledgers is not None:
             path = ledger_file(self.ledgers, name)
-            ledger = Ledger(path) if path.exists() or not preparing else None
+            ledger = Ledger(path) if os.path.lexists(path) or not preparing else None
         elif self.recording and not preparing:
             ledger = self.in_memory.get(name) or Ledger(None)
             self.in_memory[name] = ledger
@@ -231,7 +261,7 @@ class _Engine:
         if self.ledgers is not None:
             probe_folder("ledgers", self.ledgers)
         for client in self.problem.clients:
-            _refuse_shift(client.process, self.settings.starts_at, self.problem.aggregate_at)
+            refuse_shift(client.process, self.settings.starts_at, self.problem.aggregate_at)
         if self.settings.on_missing != "fail":
             return  # a client that cannot answer is then missing, and the run goes on
         for slot in range(1, self.problem.aggregate_at + 1):
@@ -276,7 +306,7 @@ class _Engine:
             try:
                 return conclude(server, place, self.source, self.clipped)
             except RunIncomplete as failure:
-                raise (self.budget or failure) from None
+                raise self._explained(failure) from None
         finally:
             if place is not None:
                 place.close()
@@ -294,10 +324,28 @@ class _Engine:
                     self.clipped[order.client] = agent.clipped
                 return payload
         except AgewiseError as error:
-            if isinstance(error, BudgetExceeded):
-                self.budget = error
+            self.errors[order.client] = error
             self.server.refuse(order.client, slot, refusal_reason(error))
             return None
+
+    def _explained(self, failure: RunIncomplete) -> AgewiseError:
+        """A failure with what the client itself has to say; that is for this machine only."""
+        missing = [step.client for step in self.server.steps if step.what == "missing"]
+        error = next((self.errors[name] for name in missing if name in self.errors), None)
+        if isinstance(error, BudgetExceeded):
+            return error
+        return failure if error is None else RunIncomplete(f"{failure} {error}")
+
+    def refuse_other_uploads(self) -> None:
+        """What the journal says was uploaded must be what the clients' ledgers hold."""
+        for name, (_, payload) in self.server.received.items():
+            with self.agent(name) as agent:
+                stored = None if agent.ledger is None else agent.ledger.find(self.settings.run)
+            if stored is None or stored.payload != payload:
+                raise InvalidInput(
+                    "journal", f"an upload of client {name!r} that its ledger does not hold",
+                    "what was released", "Restore the ledger, or start a new run.",
+                )  # fmt: skip
 
     def _wait_for(self, slot: int) -> None:
         """Return when a slot begins (by the virtual clock: now)."""
@@ -309,13 +357,3 @@ class _Engine:
         """Whether a slot's deadline has passed."""
         ends = self.settings.started + slot * self.settings.slot_seconds
         return self.settings.clock == "wall" and time.time() >= ends
-
-
-def _refuse_shift(process: Process, starts_at: int, last: int) -> None:
-    """Slots of the run must mean the same as the client's own, by which its ledger counts."""
-    if starts_at and not np.array_equal(
-        process.kernel(1, last), process.kernel(1 + starts_at, last + starts_at)
-    ):
-        raise InvalidInput(
-            "starts_at", starts_at, "whole days, for processes that have a time of day"
-        )

@@ -97,6 +97,7 @@ class Upload(_Message):
     collect_at: Slot
     aggregate_at: Slot
     value: list[float]
+    samples: Annotated[int, Field(ge=1)]
     noise_scale: Scale
     sensitivity: Scale
     delta: Annotated[float, Field(ge=0, le=1)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from agewise.federation.journal import RECORD, RunFolder
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
-from agewise.federation.sources import DataSource
+from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement
 from agewise.plan import Plan
 
@@ -77,7 +77,10 @@ def conclude(
         outcome = server.finish()
     except RunIncomplete as failure:
         if place is not None:
-            place.write(RECORD, json.dumps(_failed(server, str(failure)), indent=2))
+            told = server.state(None)
+            place.write("statement.md", told.to_markdown())
+            record = {**_failed(server, str(failure)), "statement": told.to_dict()}
+            place.write(RECORD, json.dumps(record, indent=2, allow_nan=False))
         raise
     result = RunResult(
         run=server.run,
@@ -116,9 +119,10 @@ def _realised(
     problem, truth = server.first_plan.problem, 0.0
     samples = {c.name: c.samples for c in problem.clients}
     for name, weight in zip(outcome.participants, outcome.weights, strict=True):
-        upload = server.received[name][0]
-        mean = source(name).present_mean(upload.collect_at, problem.aggregate_at, samples[name])
-        if mean is None:
-            return None
-        truth += weight * mean
+        upload, records = server.received[name][0], source(name)
+        if not isinstance(records, SimulatedRecords):
+            return None  # what real records are now is nobody's business
+        truth += weight * records.present_mean(
+            upload.collect_at, problem.aggregate_at, samples[name]
+        )
     return (outcome.model - truth) ** 2

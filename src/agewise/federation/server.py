@@ -28,6 +28,10 @@ ROOM = 1e-9
 """Relative room for another machine's arithmetic when a client's claim is compared."""
 
 
+MOST_REJECTED = 1_000
+"""Rejected uploads beyond which they are counted only."""
+
+
 class RunIncomplete(AgewiseError):
     """A run that ended without a model. What was released stays in the clients' ledgers."""
 
@@ -71,9 +75,12 @@ class Server:
         self.steps: list[Step] = []
         self.inputs: list[dict[str, Any]] = []
         """Everything that reached the server, in order: what `feed` needs to build it anew."""
+        self.late: dict[str, tuple[Upload, bytes]] = {}
+        """Good uploads that came too late to count: released all the same."""
         self.closed = 0
         self.failure: str | None = None
-        self._names = {c.name for c in plan.problem.clients}
+        self._samples_of = {c.name: c.samples for c in plan.problem.clients}
+        self._names = set(self._samples_of)
         self.refused: dict[str, str] = {}
         self._issued: dict[tuple[str, str], Assignment] = {}
         self._adopt(plan)
@@ -84,7 +91,7 @@ class Server:
         return [
             Order(
                 run=self.run, client=one.client, plan=self.digest, collect_at=one.collect_at,
-                aggregate_at=problem.aggregate_at, samples=self._samples[one.client],
+                aggregate_at=problem.aggregate_at, samples=self._samples_of[one.client],
                 epsilon=problem.epsilon, mixing=problem.mixing, estimator=problem.estimator,
                 calibration=problem.calibration, noise_scale=one.noise_scale,
                 fingerprint=one.fingerprint,
@@ -108,7 +115,11 @@ class Server:
             self._validate(upload, payload, slot)
         except BadMessage as bad:
             self.rejected[bad.reason] += 1
-            self.steps.append(Step(slot, name, "rejected", bad.reason))
+            if self.rejected.total() > MOST_REJECTED:  # counted, but not kept
+                self.inputs.pop()
+            else:
+                known = name if name in self._names else "?"
+                self.steps.append(Step(slot, known, "rejected", bad.reason))
             return bad.reason
         self.received[upload.client] = (upload, payload)
         self.refused.pop(upload.client, None)
@@ -139,7 +150,7 @@ class Server:
             more = f" and {len(due) - 1} more" if len(due) > 1 else ""
             self.failure = f"client {due[0]!r}{more} missing in slot {slot} ({why})"
         elif self.on_missing == "replan" and slot < self.plan.problem.aggregate_at:
-            self._replan(slot)
+            self._replan(slot, due)
         else:
             for name in due:
                 self.missing[name] = self.refused.get(name, "no upload by the deadline")
@@ -179,8 +190,18 @@ class Server:
             plan=self._carried_out([one[0] for one in here], shares),
             participants=tuple(one[0].name for one in here),
             weights=shares,
-            statement=state_privacy(first, self.run, self.digest, self.private, uploads),
+            statement=self.state(model, uploads),
         )
+
+    def state(
+        self, model: float | None, uploads: list[tuple[Upload, bytes]] | None = None
+    ) -> Statement:
+        """The privacy statement: of a model, or of a run that ended without one."""
+        return state_privacy(
+            self.plan, self.run, self.private,
+            list(self.received.values()) if uploads is None else uploads,
+            list(self.late.values()), tuple(sorted(set(self._names) - set(self.received))), model,
+        )  # fmt: skip
 
     def _carried_out(self, clients: list[Client], shares: tuple[float, ...]) -> Plan:
         """The plan as it was really followed: who took part, and when each one collected."""
@@ -200,7 +221,6 @@ class Server:
     def _adopt(self, plan: Plan) -> None:
         self.plan = plan
         self.digest = plan.digest
-        self._samples = {c.name: c.samples for c in plan.problem.clients}
         self._due: dict[int, list[Assignment]] = {}
         for one in plan.assignments:
             self._due.setdefault(one.collect_at, []).append(one)
@@ -209,7 +229,7 @@ class Server:
     def _awaited(self, client: str) -> bool:
         return client not in self.received and client not in self.missing
 
-    def _replan(self, slot: int) -> None:
+    def _replan(self, slot: int, due: list[str]) -> None:
         collected = {name: upload.collect_at for name, (upload, _) in self.received.items()}
         here = {c.name for c in self.plan.problem.clients}
         lost = [name for name in self.refused if name in here]
@@ -218,7 +238,14 @@ class Server:
         if len(lost) == len(here):
             self.failure = "no client is left"
             return
-        made = replan(self.plan, slot + 1, {n: t for n, t in collected.items() if n in here}, lost)
+        try:
+            made = replan(
+                self.plan, slot + 1, {n: t for n, t in collected.items() if n in here}, lost
+            )
+        except InvalidInput:  # the capacity leaves no slot for those who missed theirs
+            for name in due:
+                self.missing[name] = self.refused.get(name, "no upload, and no slot left")
+            return
         self._adopt(made)
         self.steps.append(Step(slot, "", "replanned", f"from slot {slot + 1}"))
 
@@ -234,8 +261,6 @@ class Server:
         if name in self.received:
             same = self.received[name][1] == payload
             raise BadMessage("duplicate" if same else "conflicting", name)
-        if name in self.missing or self.failure is not None:
-            raise BadMessage("stale", name)
         if (upload.collect_at, upload.aggregate_at) != (
             issued.collect_at, self.first_plan.problem.aggregate_at,
         ) or upload.fingerprint != issued.fingerprint:  # fmt: skip
@@ -246,14 +271,38 @@ class Server:
             raise BadMessage("wrong shape", f"{len(upload.value)} values")
         if upload.private != self.private:
             raise BadMessage("wrong noise", "a stand-in" if self.private else "not the stand-in")
-        self._refuse_weaker(upload, issued, self.first_plan.problem)
+        self._refuse_claims(upload, issued, self.first_plan.problem)
+        if name in self.missing or self.failure is not None:
+            self.late[name] = (upload, payload)
+            raise BadMessage("stale", name)
 
-    def _refuse_weaker(self, upload: Upload, issued: Assignment, problem: Problem) -> None:
+    def _refuse_claims(self, upload: Upload, issued: Assignment, problem: Problem) -> None:
         if upload.noise_scale < issued.noise_scale * (1 - ROOM):
             raise BadMessage("too little noise", f"{upload.noise_scale}")
-        if upload.private:
-            if None in (upload.aged_epsilon, upload.classical_epsilon, upload.total_aged,
-                        upload.total_classical):  # fmt: skip
-                raise BadMessage("malformed", "an ε is missing")
-            if (upload.aged_epsilon or 0.0) > problem.epsilon * (1 + ROOM):
-                raise BadMessage("too little noise", f"aged ε {upload.aged_epsilon}")
+        if upload.samples != self._samples_of[upload.client]:
+            raise BadMessage("false claim", f"{upload.samples} records")
+        if not upload.private:
+            return
+        claims = (upload.aged_epsilon, upload.classical_epsilon, upload.total_aged,
+                  upload.total_classical)  # fmt: skip
+        aged, classical, total_aged, total_classical = (
+            math.nan if claim is None else claim for claim in claims
+        )
+        if None in claims:
+            raise BadMessage("malformed", "an ε is missing")
+        if aged > problem.epsilon * (1 + ROOM):
+            raise BadMessage("too little noise", f"aged ε {aged}")
+        least = 1 - ROOM
+        same = upload.noise_scale <= issued.noise_scale * (1 + ROOM)
+        reach = upload.sensitivity / upload.noise_scale if upload.noise_scale else math.inf
+        if (
+            upload.sensitivity < issued.sensitivity * least
+            or (upload.sensitivity > 0 and classical < reach * least)
+            or (same and aged < issued.aged_epsilon * least)
+            or (upload.mixing == problem.mixing and upload.delta < issued.delta * least)
+            or upload.mixing not in (problem.mixing, "any_prior")
+            or total_aged < aged * least
+            or total_classical < classical * least
+            or upload.releases < 1
+        ):
+            raise BadMessage("false claim", "less than the plan implies")

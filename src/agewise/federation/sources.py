@@ -28,10 +28,6 @@ class DataSource(Protocol):
         """Return `samples` records as they are in `slot`, or raise `InvalidInput`."""
         ...
 
-    def present_mean(self, collect_at: int, aggregate_at: int, samples: int) -> float | None:
-        """The mean in slot `aggregate_at` of what `collect` gave, where that can be known."""
-        ...
-
 
 def client_generator(seed: int, name: str, purpose: str) -> np.random.Generator:
     """Return a client's own generator, whatever the order in which clients are served."""
@@ -52,7 +48,8 @@ class SimulatedRecords:
         drawn, _ = self._draw(slot, samples)
         return np.asarray(self.client.process.states[drawn])
 
-    def present_mean(self, collect_at: int, aggregate_at: int, samples: int) -> float | None:
+    def present_mean(self, collect_at: int, aggregate_at: int, samples: int) -> float:
+        """The mean in slot `aggregate_at` of what `collect` gave."""
         process = self.client.process
         drawn, rng = self._draw(collect_at, samples)
         later = _draw(process.kernel(collect_at, aggregate_at)[drawn], rng)
@@ -94,9 +91,6 @@ class RecordedReadings:
             )
         return np.asarray(found[:samples])
 
-    def present_mean(self, collect_at: int, aggregate_at: int, samples: int) -> None:
-        """Not known: the file does not say which record is whose."""
-
 
 def load_readings(path: Path | str, slots: int) -> dict[str, RecordedReadings]:
     """Read a CSV or Parquet file with the columns client, slot and value, one row a record.
@@ -106,14 +100,18 @@ def load_readings(path: Path | str, slots: int) -> dict[str, RecordedReadings]:
     """
     import polars as pl  # noqa: PLC0415  (an eighth of a second to import)
 
+    def _whole(column: pl.Expr) -> pl.Expr:
+        number = column.cast(pl.Float64, strict=False)
+        return pl.when(number == number.floor()).then(number.cast(pl.Int64, strict=False))
+
     file = Path(path)
     if file.suffix.lower() not in (".csv", ".parquet"):
         raise InvalidInput("readings", str(path), "a .csv or .parquet file")
     try:
         frame = (
-            pl.scan_parquet(file)
+            pl.scan_parquet(file, glob=False)
             if file.suffix.lower() == ".parquet"
-            else pl.scan_csv(file, infer_schema=False)
+            else pl.scan_csv(file, infer_schema=False, glob=False)
         )
         names = frame.collect_schema().names()
         for column in COLUMNS:
@@ -122,11 +120,17 @@ def load_readings(path: Path | str, slots: int) -> dict[str, RecordedReadings]:
                     "readings", f"{path} with columns {', '.join(names)}",
                     "the columns " + ", ".join(COLUMNS),
                 )  # fmt: skip
+        kinds = frame.collect_schema()
+        for column in ("slot", "value"):
+            if not (kinds[column].is_numeric() or kinds[column] == pl.String):
+                raise InvalidInput(
+                    f"readings: column {column} of {path}", str(kinds[column]), "numbers"
+                )
         table = (
             frame.select(COLUMNS)
             .with_row_index("row")
             .with_columns(
-                pl.col("slot").cast(pl.Int64, strict=False).alias("at"),
+                _whole(pl.col("slot")).alias("at"),
                 pl.col("value").cast(pl.Float64, strict=False).alias("number"),
             )
             .filter(

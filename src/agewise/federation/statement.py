@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import math
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from agewise.federation.messages import Upload
 from agewise.mixing import ASSUMPTIONS
-from agewise.problem import Problem
+from agewise.plan import Plan
 
 VERSION = 1
 
@@ -34,11 +36,14 @@ class ClientStatement:
     """
 
     client: str
+    aggregated: bool
     collect_at: int
     age: int
+    samples: int
     delta: float
     mixing: str
     assumptions: str
+    sensitivity: float
     noise_scale: float
     classical_epsilon: float | None
     aged_epsilon: float | None
@@ -52,14 +57,25 @@ class ClientStatement:
 
 @dataclass(frozen=True)
 class Statement:
-    """What a published model tells about the clients' records."""
+    """What a run told about the clients' records: by its model, and to the server.
+
+    `model` is None for a run that did not complete. `missing` clients may have released too, if
+    their upload never arrived: their own ledgers say so.
+    """
 
     run: str
     plan: str
+    made_at: str
+    model: float | None
     aggregate_at: int
     target_epsilon: float
+    estimator: str
+    calibration: str
     private: bool
     clients: tuple[ClientStatement, ...]
+    missing: tuple[str, ...]
+    notes: tuple[str, ...]
+    mechanism: str = "Laplace noise on the mean of the records, drawn by OpenDP"
     limits: tuple[str, ...] = LIMITS
 
     @property
@@ -88,24 +104,39 @@ class Statement:
                 "",
             ]
         lines += [
-            f"Aggregated in slot {self.aggregate_at}, target ε = {self.target_epsilon:g} for every "
-            "client.",
+            f"Made {self.made_at}. "
+            + (
+                "**The run did not complete.** "
+                if self.model is None
+                else f"Model: {self.model!r}. "
+            )
+            + f"Aggregated in slot {self.aggregate_at}, target ε = {self.target_epsilon:g} for "
+            "every client.",
             "",
-            "| client | collected in | age | Δ | noise scale | aged ε (odds) | classical ε (odds) "
-            "| total aged ε | total classical ε | releases |",
-            "|---|---|---|---|---|---|---|---|---|---|",
+            f"Mechanism: {self.mechanism if self.private else 'a seeded stand-in'}; estimator "
+            f"{self.estimator}, calibration {self.calibration}.",
+            "",
+            "| client | collected in | age | records | Δ | sensitivity | noise scale "
+            "| aged ε (odds) | classical ε (odds) | total aged ε | total classical ε | releases |",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|",
         ]
         for one in self.clients:
-            name = one.client.replace("|", "\\|")
+            name = html.escape(one.client).replace("|", "\\|")
+            name += "" if one.aggregated else " (released, not aggregated)"
             lines.append(
-                f"| {name} | {one.collect_at} | {one.age} | {one.delta:.6g} | "
-                f"{one.noise_scale:.6g} | {_spent(one.aged_epsilon, one.aged_odds)} | "
+                f"| {name} | {one.collect_at} | {one.age} | {one.samples} | {one.delta:.6g} | "
+                f"{one.sensitivity:.6g} | {one.noise_scale:.6g} | "
+                f"{_spent(one.aged_epsilon, one.aged_odds)} | "
                 f"{_spent(one.classical_epsilon, one.classical_odds)} | "
                 f"{_spent(one.total_aged_epsilon)} | {_spent(one.total_classical_epsilon)} | "
                 f"{one.releases} |"
             )
+        if self.missing:
+            who = ", ".join(html.escape(name) for name in self.missing)
+            lines += ["", f"Missing: {who}. If one of them released, its own ledger says so."]
         lines += ["", "What these numbers rest on:", ""]
         lines += [f"- Δ by `{m}`: {ASSUMPTIONS[m]}" for m in self._mixings()]
+        lines += [f"- {html.escape(note)}" for note in self.notes]
         lines += [f"- {limit}" for limit in self.limits]
         lines += ["", f"Plan {self.plan}", f"Statement {self.digest}", ""]
         return "\n".join(lines)
@@ -115,12 +146,23 @@ class Statement:
 
 
 def state_privacy(
-    problem: Problem, run: str, plan: str, private: bool, uploads: list[tuple[Upload, bytes]]
+    plan: Plan,
+    run: str,
+    private: bool,
+    uploads: list[tuple[Upload, bytes]],
+    late: list[tuple[Upload, bytes]],
+    missing: tuple[str, ...],
+    model: float | None,
 ) -> Statement:
-    """Write the statement of a run from what its clients uploaded."""
+    """Write the statement of a run from what its clients uploaded, in time or too late."""
+    problem = plan.problem
+    counted = uploads if model is not None else []
     rows = tuple(
         ClientStatement(
             client=upload.client,
+            aggregated=(upload, payload) in counted,
+            samples=upload.samples,
+            sensitivity=upload.sensitivity,
             collect_at=upload.collect_at,
             age=upload.aggregate_at - upload.collect_at,
             delta=upload.delta,
@@ -136,9 +178,22 @@ def state_privacy(
             total_classical_epsilon=upload.total_classical,
             upload_sha256=hashlib.sha256(payload).hexdigest(),
         )
-        for upload, payload in uploads
+        for upload, payload in [*uploads, *late]
     )
-    return Statement(run, plan, problem.aggregate_at, problem.epsilon, private, rows)
+    return Statement(
+        run=run,
+        plan=plan.digest,
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=model,
+        aggregate_at=problem.aggregate_at,
+        target_epsilon=problem.epsilon,
+        estimator=problem.estimator,
+        calibration=problem.calibration,
+        private=private,
+        clients=rows,
+        missing=missing,
+        notes=plan.notes,
+    )
 
 
 def _odds(epsilon: float | None) -> float | None:

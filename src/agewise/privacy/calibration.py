@@ -155,7 +155,7 @@ def tight_scales(
     """
     rows, gaps = _sorted_rows(backward, values, samples)
     off = 2 * mean_rounding(values)
-    allowed = targets - 4 * rounding
+    allowed = targets * (1 - 8 * _ULP) - 4 * rounding
     safe = np.array(ceilings, dtype=np.float64)
     noiseless = _losses(rows, gaps, np.zeros_like(safe)) <= allowed
     safe[noiseless] = 0

@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -28,6 +30,8 @@ from agewise.process import Process
 
 SCHEMA = 2
 GENESIS = "0" * 64
+ROOM = 1e-9
+"""Limits hold to nine digits: what is long past never vanishes entirely from a float."""
 PATIENCE = 30.0
 """Seconds to wait for another process that writes to the same ledger."""
 
@@ -37,7 +41,8 @@ CREATE TABLE events (
   number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, client TEXT NOT NULL,
   collect_at INTEGER NOT NULL, aggregate_at INTEGER NOT NULL, epsilon REAL NOT NULL,
   aged_epsilon REAL NOT NULL, sensitivity REAL NOT NULL, scale REAL NOT NULL,
-  private INTEGER NOT NULL, fingerprint TEXT NOT NULL, made_at TEXT NOT NULL, payload BLOB NOT NULL,
+  private INTEGER NOT NULL, mixing TEXT NOT NULL, fingerprint TEXT NOT NULL,
+  made_at TEXT NOT NULL, payload BLOB NOT NULL,
   previous TEXT NOT NULL, hash TEXT NOT NULL
 ) STRICT;
 """
@@ -59,8 +64,7 @@ class LedgerDamaged(AgewiseError):
 class Policy:
     """What a client allows itself to spend, at most; None is no limit.
 
-    `window` counts only releases collected in the last so many slots before the aggregation at
-    hand (None: all there ever were).
+    `window` limits what is collected in any so many slots in a row (None: all there ever was).
     """
 
     max_aged_epsilon: float | None = None
@@ -92,6 +96,7 @@ class Event:
     sensitivity: float
     scale: float
     private: bool
+    mixing: str
     fingerprint: str
     made_at: str
     payload: bytes
@@ -134,8 +139,7 @@ class Ledger:
                 self._database = _connect(str(self.path))
                 if not self._names():
                     raise self._damaged("it holds no ledger")
-                with self._exclusively():  # refuse now what cannot be written to later
-                    pass
+                self._refuse_unwritable()
         except sqlite3.OperationalError as error:
             raise self._unwritable(error) from None
         except sqlite3.DatabaseError as error:
@@ -144,8 +148,7 @@ class Ledger:
 
     def _begin(self) -> None:
         """Make an empty ledger beside its place and link it there: whole, or not at all."""
-        draft = self.path.with_name(f".{self.path.name[:200]}.{os.getpid()}.new")
-        draft.unlink(missing_ok=True)
+        draft = self.path.with_name(f".{self.path.name[:200]}.{secrets.token_hex(8)}.new")
         try:
             database = _connect(str(draft))
             _found(database)
@@ -160,6 +163,14 @@ class Ledger:
         finally:
             draft.unlink(missing_ok=True)
 
+    def _refuse_unwritable(self) -> None:
+        """Try to write now, and take it back, rather than fail when a release is due."""
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            self._database.execute("UPDATE meta SET value = value")
+        finally:
+            self._database.execute("ROLLBACK")
+
     @classmethod
     def read(cls, path: Path | str) -> Ledger:
         """Open an existing ledger for reading only, and check it."""
@@ -167,15 +178,32 @@ class Ledger:
         self.path = Path(path)
         if not self.path.is_file():
             raise InvalidInput("ledger", str(path), "an existing ledger file")
-        uri = f"{self.path.absolute().as_uri()}?mode=ro"
+        log = self.path.with_name(self.path.name + "-wal")
+        # Without a log nobody is writing, and the file can be read without touching its folder.
+        modes = ["mode=ro"] if log.exists() else ["mode=ro&immutable=1", "mode=ro"]
+        for mode in modes:
+            try:
+                self._open(mode)
+                return self
+            except LedgerDamaged:
+                if mode == modes[-1]:
+                    raise
+        return self
+
+    def _open(self, mode: str) -> None:
+        uri = f"{self.path.absolute().as_uri()}?{mode}"
         try:
             self._database = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
             if not self._names():
                 raise self._damaged("it holds no ledger")
+        except sqlite3.OperationalError as error:
+            raise InvalidInput(
+                "ledger", f"{self.path} ({error})", "a file that can be read",
+                "While another process writes to it, its folder must be writable for readers too.",
+            ) from None  # fmt: skip
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from None
         self.verify()
-        return self
 
     def close(self) -> None:
         """Close the file. Everything recorded is on disk already."""
@@ -288,11 +316,11 @@ class Ledger:
         numbered = replace(made, number=len(known) + 1, hash="")
         event = replace(numbered, hash=_hash(numbered, previous))
         self._database.execute(
-            "INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            "INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (event.number, event.key, event.client, event.collect_at, event.aggregate_at,
              event.epsilon, event.aged_epsilon, event.sensitivity, event.scale,
-             int(event.private), event.fingerprint, event.made_at, event.payload, previous,
-             event.hash),
+             int(event.private), event.mixing, event.fingerprint, event.made_at, event.payload,
+             previous, event.hash),
         )  # fmt: skip
         self._database.execute(
             "INSERT OR REPLACE INTO meta VALUES ('head', ?)", (f"{event.number} {event.hash}",)
@@ -302,13 +330,17 @@ class Ledger:
     def _rows(self) -> Iterator[tuple[Event, str]]:
         for row in self._database.execute("SELECT * FROM events ORDER BY number"):
             number, key, client, collected, aggregated, epsilon, aged, reach, scale = row[:9]
-            private, fingerprint, made_at, payload, previous, digest = row[9:]
+            private, mixing, fingerprint, made_at, payload, previous, digest = row[9:]
             if private not in (0, 1):
                 raise self._damaged(f"event {number} is not what was written")
-            yield Event(
-                key, client, collected, aggregated, epsilon, aged, reach, scale, bool(private),
-                fingerprint, made_at, payload, number, digest,
-            ), previous  # fmt: skip
+            try:
+                event = Event(
+                    key, client, collected, aggregated, epsilon, aged, reach, scale,
+                    bool(private), mixing, fingerprint, made_at, payload, number, digest,
+                )  # fmt: skip
+            except InvalidInput:
+                raise self._damaged(f"event {number} is not what was written") from None
+            yield event, previous
 
     def _names(self) -> list[str]:
         rows = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -379,15 +411,28 @@ def total_of(
 ) -> Total:
     """Return what the private releases among `events` add up to, as seen in slot `aggregate_at`.
 
-    A single release that was reckoned for that very slot keeps the aged ε proven for its own
-    mechanism; several compose by `composed_epsilon`, which knows only their classical ε's.
+    A single release that was reckoned for that very slot, by this method and process, keeps the
+    aged ε proven for its own mechanism; several compose by `composed_epsilon`, which knows only
+    their classical ε's. What was collected after `aggregate_at` counts in full. With `own_law`,
+    the law is stated for each collection by itself, so that several compose by `any_prior`.
     """
     counted = _counted(events, aggregate_at, window)
-    releases = [Release(event.collect_at, event.epsilon) for event in counted]
+    before = [event for event in counted if event.collect_at <= aggregate_at]
+    after = math.fsum(event.epsilon for event in counted if event.collect_at > aggregate_at)
+    if method == "own_law" and len(counted) > 1:
+        method, law = "any_prior", None
+    releases = [Release(event.collect_at, event.epsilon) for event in before]
     total = composed_epsilon(releases, process, aggregate_at, method, law)
-    if len(counted) == 1 and counted[0].aggregate_at == aggregate_at:
-        return Total(min(total.aged, counted[0].aged_epsilon), total.classical)
-    return total
+    aged, alone = total.aged, before[0] if len(before) == 1 else None
+    if (
+        alone is not None
+        and alone.aggregate_at == aggregate_at
+        and (alone.mixing, alone.fingerprint) == (method, process.fingerprint)
+    ):
+        aged = min(aged, alone.aged_epsilon)
+    if not process.markov and after:
+        aged = total.classical
+    return Total(aged + after, total.classical + after)
 
 
 def _counted(events: list[Event], aggregate_at: int, window: int | None) -> list[Event]:
@@ -397,7 +442,6 @@ def _counted(events: list[Event], aggregate_at: int, window: int | None) -> list
         for event in events
         if event.private
         and event.epsilon > 0
-        and event.collect_at <= aggregate_at
         and (window is None or event.collect_at > aggregate_at - window)
     ]
 
@@ -410,22 +454,31 @@ def keep_to(
     method: Method,
     law: ArrayLike | None,
 ) -> None:
-    """Refuse an event that would take the total over the policy; say what remains."""
+    """Refuse an event that would take the total over the policy; say what remains.
+
+    The total must keep to the policy in every slot in which some release is reckoned, and with a
+    window, for the releases collected in any so many slots in a row.
+    """
     if not made.private or (
         policy.max_aged_epsilon is None and policy.max_classical_epsilon is None
     ):
         return
-    # The total must keep to the policy in every slot in which some release is reckoned.
-    later = {e.aggregate_at for e in [*known, made] if e.aggregate_at >= made.collect_at}
-    totals = []
-    for at in sorted(later):
-        window = None if policy.window is None else max(policy.window, at - made.collect_at + 1)
-        window = window if at == made.aggregate_at else policy.window
-        before = total_of(known, process, at, method, law, window)
-        after = total_of([*known, made], process, at, method, law, window)
-        totals.append((before, after))
-    for before, after in totals:
-        _refuse_over(policy, made, before, after)
+    for group in _groups(known, made, policy.window):
+        with_it = [*group, made]
+        for at in sorted({e.aggregate_at for e in with_it if e.aggregate_at >= made.collect_at}):
+            before = total_of(group, process, at, method, law)
+            after = total_of(with_it, process, at, method, law)
+            _refuse_over(policy, made, before, after)
+
+
+def _groups(known: list[Event], made: Event, window: int | None) -> list[list[Event]]:
+    """The earlier events that count together with a new one, for each window that holds it."""
+    if window is None:
+        return [known]
+    ends = {made.collect_at} | {
+        e.collect_at for e in known if made.collect_at < e.collect_at < made.collect_at + window
+    }
+    return [[e for e in known if end - window < e.collect_at <= end] for end in sorted(ends)]
 
 
 def _refuse_over(policy: Policy, made: Event, before: Total, after: Total) -> None:
@@ -433,8 +486,8 @@ def _refuse_over(policy: Policy, made: Event, before: Total, after: Total) -> No
         ("aged ε", policy.max_aged_epsilon, before.aged, after.aged),
         ("classical ε", policy.max_classical_epsilon, before.classical, after.classical),
     ):
-        if limit is not None and not wanted <= limit:
-            left = limit - spent if spent < limit * (1 - 1e-9) else 0.0
+        if limit is not None and not wanted <= limit * (1 + ROOM):
+            left = limit - spent if spent < limit * (1 - ROOM) else 0.0
             raise BudgetExceeded(
                 f"client {made.client!r} would reach {name} {wanted:.6g}, its policy allows "
                 f"{limit:.6g}: {left:.6g} remains. Nothing was released. Wait until earlier "

@@ -20,6 +20,7 @@ from agewise.errors import InvalidInput, whole
 from agewise.federation.flower import require_flower
 from agewise.federation.flower.node import write_node
 from agewise.federation.journal import probe_folder
+from agewise.federation.local import refuse_stand_in
 from agewise.privacy.ledger import Policy
 from agewise.problem import Problem
 
@@ -147,6 +148,7 @@ def init_deployment(
     names a file. `stand_in` makes the noise reproducible, and the nodes say so.
     """
     require_flower()
+    refuse_stand_in(stand_in, readings)
     place = Path(folder).absolute()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InvalidInput("deployment folder", str(folder), "a new or empty folder")

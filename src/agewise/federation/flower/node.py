@@ -74,6 +74,11 @@ class Node:
             raise InvalidInput(
                 f"{path}: scenario", f"{len(self.problem.clients)} clients", "this node's client"
             )
+        if self.config.stand_in_seed is not None and self.config.records.kind != "simulated":
+            raise InvalidInput(
+                f"{path}: stand_in_seed", self.config.stand_in_seed, "simulated records only",
+                "Whoever has the seed can take such noise away again.",
+            )  # fmt: skip
         self.client = self.problem.clients[0]
 
     def agent(self, aggregate_at: int) -> ClientAgent:
