@@ -21,7 +21,8 @@ CONFIG_KEY = "agewise-config"
 app = ClientApp()
 
 
-def _node(context: Context) -> Node:
+def node_of(context: Context) -> Node:
+    """The node that this process belongs to, by the configuration it was started with."""
     path = context.node_config.get(CONFIG_KEY)
     if not isinstance(path, str):
         raise InvalidInput(
@@ -31,25 +32,26 @@ def _node(context: Context) -> Node:
     return Node(path)
 
 
-def _reply(message: Message, **fields: str | float | int) -> Message:
+def reply_to(message: Message, **fields: str | float | int) -> Message:
+    """A reply with these fields in our record."""
     return Message(RecordDict({RECORD: ConfigRecord(dict(fields))}), reply_to=message)
 
 
-@app.query()
+@app.query("agewise")
 def introduce(message: Message, context: Context) -> Message:
     """Say which client this node is, and what its clock shows."""
     try:
-        name = _node(context).client.name
+        name = node_of(context).client.name
     except AgewiseError as error:
         log(WARNING, "agewise: %s", error)
-        return _reply(message, client="", time=time.time())
-    return _reply(message, client=name, time=time.time())
+        return reply_to(message, client="", time=time.time())
+    return reply_to(message, client=name, time=time.time())
 
 
 @app.train()
 def answer(message: Message, context: Context) -> Message:
     """Carry an order out: the stored bytes, or one word of refusal. Details stay in this log."""
-    node = _node(context)
+    node = node_of(context)
     run, client = "?", node.client.name
     try:
         order = Order.decode(str(message.content[RECORD]["order"]).encode())
@@ -64,7 +66,7 @@ def answer(message: Message, context: Context) -> Message:
         log(WARNING, "agewise: refused: %s", error)
         reason = "order" if isinstance(error, BadMessage) else refusal_reason(error)
         refusal = Refusal(run=run, client=client, reason=reason)
-        return _reply(message, refusal=refusal.encode().decode())
+        return reply_to(message, refusal=refusal.encode().decode())
     if agent.clipped:
         log(INFO, "agewise: %d readings were moved to a state", agent.clipped)
-    return _reply(message, upload=payload.decode())
+    return reply_to(message, upload=payload.decode())

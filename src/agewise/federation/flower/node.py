@@ -81,21 +81,27 @@ class Node:
             )  # fmt: skip
         self.client = self.problem.clients[0]
 
+    @property
+    def profile(self) -> Profile:
+        """What this node's client knows and demands."""
+        return Profile(
+            self.client, self.problem.epsilon, self.problem.mixing,
+            Policy(**self.config.policy.model_dump()), self.config.starts_at,
+        )  # fmt: skip
+
     def agent(self, aggregate_at: int) -> ClientAgent:
         """The client that answers for this node, its ledger open."""
         config = self.config
-        profile = Profile(
-            self.client, self.problem.epsilon, self.problem.mixing,
-            Policy(**config.policy.model_dump()), config.starts_at,
-        )  # fmt: skip
         noise = (
             private_noise
             if config.stand_in_seed is None
             else stand_in_noise(config.stand_in_seed, self.client.name)
         )
-        return ClientAgent(profile, self._source(aggregate_at), Ledger(self._ledger()), noise)
+        return ClientAgent(self.profile, self._source(aggregate_at), Ledger(self.ledger), noise)
 
-    def _ledger(self) -> Path:
+    @property
+    def ledger(self) -> Path:
+        """Where this node's ledger is, its folder made."""
         place = self.path.parent / self.config.ledger
         place.parent.mkdir(parents=True, exist_ok=True)
         return place

@@ -33,6 +33,8 @@ POLL = 0.5
 ANSWER_TIME = 20.0
 """Seconds without an answer after which an order is sent again."""
 TTL = 600.0
+INTRODUCE = f"{MessageType.QUERY}.agewise"
+"""The type of message by which a node is asked who it is."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,44 @@ def _publish(server: Server, **facts: Any) -> None:
     document = {**facts, "journal": server.inputs}
     packed = base64.b64encode(zlib.compress(json.dumps(document).encode())).decode()
     log(INFO, "%s %s", RESULT, packed)
+
+
+def introductions(grid: Grid, nodes: set[int]) -> dict[int, tuple[str, float, float, float]]:
+    """Ask nodes who they are: node → (name, what its clock shows, asked at, answered at)."""
+    order, sent = sorted(nodes), time.time()
+    messages = [
+        Message(RecordDict({RECORD: ConfigRecord({"who": 1})}), node, INTRODUCE, ttl=60)
+        for node in order
+    ]
+    waiting = {
+        identity: node
+        for node, identity in zip(order, _push(grid, messages), strict=True)
+        if identity
+    }
+    found = {}
+    while waiting and time.time() - sent < ANSWER_TIME:
+        for message, node in _pull(grid, waiting):
+            if not message.has_error() and RECORD in message.content:
+                record = message.content[RECORD]
+                name, shown = str(record.get("client", "")), float(str(record.get("time", 0)))
+                found[node] = (name, shown, sent, time.time())
+        if waiting:
+            time.sleep(POLL)
+    return found
+
+
+def _push(grid: Grid, messages: list[Message]) -> list[str]:
+    return list(grid.push_messages(messages)) if messages else []
+
+
+def _pull(grid: Grid, waiting: dict[str, Any]) -> Iterable[tuple[Message, Any]]:
+    """What has arrived of the messages waited for, each with what was noted about it."""
+    if not waiting:
+        return
+    for message in grid.pull_messages(list(waiting)):
+        noted = waiting.pop(message.metadata.reply_to_message_id, None)
+        if noted is not None:
+            yield message, noted
 
 
 class _Conductor:
@@ -165,19 +205,16 @@ class _Conductor:
             )
             for order in reached
         ]  # fmt: skip
-        for order, identity in zip(reached, self._push(messages), strict=True):
+        for order, identity in zip(reached, _push(self.grid, messages), strict=True):
             if identity:
                 self.outstanding[identity] = order.client
             else:  # Flower does not know that node any more
                 self.nodes.pop(order.client, None)
 
-    def _push(self, messages: list[Message]) -> list[str]:
-        return list(self.grid.push_messages(messages)) if messages else []
-
     def _take_answers(self, slot: int) -> list[str]:
         """Hand what has arrived to the server; return clients whose node failed to answer."""
         failed = []
-        for message, client in self._pull(self.outstanding):
+        for message, client in _pull(self.grid, self.outstanding):
             if message.has_error():
                 failed.append(client)
                 log(WARNING, "agewise: %s: error %s", client, message.error.code)
@@ -194,15 +231,6 @@ class _Conductor:
         self._tell()
         return failed
 
-    def _pull(self, waiting: dict[str, Any]) -> Iterable[tuple[Message, Any]]:
-        """What has arrived of the messages waited for, each with what was noted about it."""
-        if not waiting:
-            return
-        for message in self.grid.pull_messages(list(waiting)):
-            noted = waiting.pop(message.metadata.reply_to_message_id, None)
-            if noted is not None:
-                yield message, noted
-
     def _look_for_nodes(self) -> None:
         """Ask nodes that are not known yet for their names."""
         alive = set(self.grid.get_node_ids())
@@ -210,7 +238,7 @@ class _Conductor:
             if node not in alive:
                 del self.nodes[name]
         known = set(self.nodes.values()) | set(self.strangers)
-        found = self._introductions(alive - known)
+        found = introductions(self.grid, alive - known)
         for node, (name, shown, sent, got) in found.items():
             if name not in self.names:
                 self.strangers[node] = name
@@ -221,35 +249,13 @@ class _Conductor:
             self._refuse_clock(name, shown, sent, got)
             other = self.nodes.get(name)
             if other is not None and other != node:
-                if self._introductions({other}):
+                if introductions(self.grid, {other}):
                     raise RunIncomplete(
                         f"nodes {other} and {node} both claim to be client {name!r}. Give each "
                         "node its own configuration; nothing was ordered from either."
                     )
                 self._tell(Step(0, name, "returned", f"as node {node}"))
             self.nodes[name] = node
-
-    def _introductions(self, nodes: set[int]) -> dict[int, tuple[str, float, float, float]]:
-        """Names that nodes give: node → (name, its clock, asked at, answered at)."""
-        order, sent = sorted(nodes), time.time()
-        messages = [
-            Message(RecordDict({RECORD: ConfigRecord({"who": 1})}), node, MessageType.QUERY, ttl=60)
-            for node in order
-        ]
-        waiting = {
-            identity: node
-            for node, identity in zip(order, self._push(messages), strict=True)
-            if identity
-        }
-        found = {}
-        while waiting and time.time() - sent < ANSWER_TIME:
-            for message, node in self._pull(waiting):
-                if not message.has_error() and RECORD in message.content:
-                    record = message.content[RECORD]
-                    name, shown = str(record.get("client", "")), float(str(record.get("time", 0)))
-                    found[node] = (name, shown, sent, time.time())
-            time.sleep(POLL)
-        return found
 
     def _refuse_clock(self, name: str, shown: float, sent: float, got: float) -> None:
         """By the wall clock, a node's time must agree with ours to within a slot."""

@@ -1,0 +1,76 @@
+"""A grid of nodes in this process: Flower's messages, without its network."""
+
+import itertools
+import time
+
+import pytest
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+
+@pytest.fixture(autouse=True)
+def identity():
+    """Messages made outside of a Flower process need to be told whose they are."""
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+
+
+class Node:
+    def __init__(self, app, config):
+        self.app, self.config = app, config
+        self.alive = True
+        self.fault = None
+        """Called with each message; what it returns is the reply, unless that is None."""
+
+
+class InProcessGrid(Grid):
+    """Calls the ClientApp of a node when a message for it is pushed."""
+
+    def __init__(self, nodes):
+        self.nodes = dict(enumerate(nodes, start=101))
+        self.replies = {}
+        self.numbers = itertools.count(1)
+        self.pushed = []
+
+    def set_run(self, run):
+        raise NotImplementedError
+
+    @property
+    def run(self):
+        raise NotImplementedError
+
+    def create_message(self, *_, **__):
+        raise NotImplementedError
+
+    def get_node_ids(self):
+        return list(self.nodes)
+
+    def push_messages(self, messages):
+        return [self._push(message) for message in messages]
+
+    def _push(self, message):
+        node = self.nodes.get(message.metadata.dst_node_id)
+        if node is None:
+            return ""
+        identity = f"m{next(self.numbers)}"
+        message.metadata.__dict__["_message_id"] = identity
+        self.pushed.append((message.metadata.dst_node_id, message))
+        if not node.alive:
+            return identity
+        reply = node.fault(message) if node.fault else None
+        if reply is None:
+            context = Context(1, message.metadata.dst_node_id, node.config, RecordDict(), {})
+            reply = node.app(message, context)
+        if reply is not False:  # False: it never answers
+            self.replies[identity] = (time.time(), reply)
+        return identity
+
+    def pull_messages(self, message_ids):
+        return [self.replies.pop(i)[1] for i in list(message_ids) if i in self.replies]
+
+    def send_and_receive(self, messages, *, timeout=None):
+        return self.pull_messages(self.push_messages(messages))
+
+
+def failing(code):
+    return lambda message: Message(Error(code, "as told"), reply_to=message)

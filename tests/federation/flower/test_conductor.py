@@ -1,0 +1,217 @@
+"""The ServerApp and the ClientApp, on a grid in this process."""
+
+import base64
+import json
+import time
+import zlib
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from grid import InProcessGrid, Node, failing, identity  # noqa: F401
+
+import agewise as aw
+from agewise.federation.flower import client_app, server_app
+from agewise.federation.flower.node import write_node
+from agewise.federation.flower.server_app import FlowerSettings, carry_out
+
+PROBLEM = aw.scenarios.london()
+PLAN = aw.plan(PROBLEM)
+SEED = int(np.random.default_rng(11).integers(2**63))
+NAMES = [c.name for c in PROBLEM.clients]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(server_app, "POLL", 0.005)
+    monkeypatch.setattr(server_app, "ANSWER_TIME", 0.1)
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    return {name: node(tmp_path, name) for name in NAMES}
+
+
+def node(folder, name, stand_in=True, policy=aw.Policy(), problem=PROBLEM):  # noqa: B008
+    path = folder / name / "node.toml"
+    write_node(
+        path, problem, name, records={"kind": "simulated", "seed": SEED}, policy=policy,
+        stand_in_seed=SEED if stand_in else None,
+    )  # fmt: skip
+    return Node(client_app.app, {"agewise-config": str(path)})
+
+
+def settings(**changes):
+    base = {"run": "run", "private": False, "wait": 1.0, "slot_timeout": 2.0}
+    return FlowerSettings(**{**base, **changes})
+
+
+def run(nodes, plan=PLAN, **changes):
+    return carry_out(InProcessGrid(nodes.values()), plan, settings(**changes))
+
+
+def events(tmp_path, name):
+    with aw.Ledger.read(tmp_path / name / "releases.ledger") as ledger:
+        return ledger.events()
+
+
+def test_guarantee_the_model_is_the_local_engines(nodes):
+    server = run(nodes)
+    local = aw.run(PLAN, rng=np.random.default_rng(11))
+    assert server.finish().model == local.model
+    assert [s for s in server.steps if s.what == "uploaded"] == [
+        s for s in local.steps if s.what == "uploaded"
+    ]
+
+
+def test_what_is_published_builds_the_server_anew(nodes, monkeypatch):
+    lines = []
+    monkeypatch.setattr(server_app, "log", lambda _, form, *words: lines.append(form % words))
+    server = run(nodes)
+    packed = next(line for line in lines if line.startswith("agewise-result")).split()[1]
+    document = json.loads(zlib.decompress(base64.b64decode(packed)))
+    again = aw.federation.server.Server(PLAN, "run", private=False)
+    for entry in document["journal"]:
+        again.feed(entry)
+    assert again.finish().model == server.finish().model == document["model"]
+
+
+@pytest.mark.parametrize("code", [2, 5, 8])
+def test_a_node_that_fails_once_is_asked_again(nodes, tmp_path, code):
+    victim = nodes["client 2"]
+    faults = [failing(code)]
+
+    def fault(message):
+        if message.metadata.message_type == "train" and faults:
+            return faults.pop()(message)
+        return None
+
+    victim.fault = fault
+    assert run(nodes).finish().model == aw.run(PLAN, rng=np.random.default_rng(11)).model
+    assert len(events(tmp_path, "client 2")) == 1
+
+
+def test_an_answer_that_got_lost_is_sent_again_the_same(tmp_path):
+    nodes = {name: node(tmp_path, name, stand_in=False) for name in NAMES}
+    grid = InProcessGrid(nodes.values())
+    lost = []
+
+    def fault(message):
+        if message.metadata.message_type == "train" and not lost:
+            context = client_app.Context(1, 1, nodes["client 3"].config, RecordDict(), {})
+            lost.append(client_app.app(message, context))
+            return False
+        return None
+
+    nodes["client 3"].fault = fault
+    server = carry_out(grid, PLAN, settings(private=True))
+    (event,) = events(tmp_path, "client 3")
+    assert str(lost[0].content["agewise"]["upload"]).encode() == event.payload
+    assert server.received["client 3"][1] == event.payload
+
+
+def test_a_node_that_returns_under_a_new_number_is_recognised(nodes):
+    grid = InProcessGrid(nodes.values())
+    old = next(k for k, v in grid.nodes.items() if v is nodes["client 1"])
+    slot = PLAN.collect_at[0]
+    original = server_app._Conductor.slot
+
+    def slot_with_crash(self, number):
+        if number == slot and old in grid.nodes:
+            grid.nodes[999] = grid.nodes.pop(old)
+        original(self, number)
+
+    server_app._Conductor.slot = slot_with_crash
+    try:
+        server = carry_out(grid, PLAN, settings())
+    finally:
+        server_app._Conductor.slot = original
+    assert server.finish().model == aw.run(PLAN, rng=np.random.default_rng(11)).model
+
+
+def test_a_ghost_of_a_crashed_node_does_not_claim_its_name(nodes):
+    grid = InProcessGrid(nodes.values())
+    ghost = Node(client_app.app, nodes["client 1"].config)
+    ghost.alive = False
+    grid.nodes[50] = ghost
+    assert carry_out(grid, PLAN, settings()).finish().participants == tuple(NAMES)
+
+
+def test_two_nodes_with_one_name_are_refused(nodes):
+    grid = InProcessGrid([*nodes.values(), Node(client_app.app, nodes["client 1"].config)])
+    with pytest.raises(aw.RunIncomplete, match="both claim to be client 'client 1'"):
+        carry_out(grid, PLAN, settings())
+
+
+def test_a_stranger_is_left_alone(nodes, tmp_path):
+    other = aw.Problem([aw.Client("stranger", PROBLEM.clients[0].process)], 10, 0.1)
+    nodes["stranger"] = node(tmp_path, "stranger", problem=other)
+    server = run(nodes)
+    assert server.finish().participants == tuple(NAMES)
+    assert not (tmp_path / "stranger" / "releases.ledger").exists()
+
+
+def test_absent_clients_are_named(nodes):
+    del nodes["client 2"]
+    with pytest.raises(aw.RunIncomplete, match="no node answers for client 2"):
+        run(nodes, wait=0.2)
+    server = run(nodes, wait=0.2, on_missing="renormalise", slot_timeout=0.3)
+    assert server.finish().participants == ("client 1", "client 3")
+
+
+def test_a_node_without_configuration_is_nobody(nodes):
+    nodes["odd"] = Node(client_app.app, {})
+    assert run(nodes).finish().participants == tuple(NAMES)
+
+
+def test_a_silent_client_is_replanned_then_left_out(nodes):
+    nodes["client 3"].fault = lambda m: False if m.metadata.message_type == "train" else None
+    server = run(nodes, on_missing="replan", slot_timeout=0.2)
+    assert server.missing == {"client 3": "no upload by the deadline"}
+    assert any(step.what == "replanned" for step in server.steps)
+
+
+def test_a_budget_is_refused_in_one_word(tmp_path):
+    nodes = {
+        name: node(tmp_path, name, stand_in=False, policy=aw.Policy(max_classical_epsilon=0.11))
+        for name in NAMES
+    }
+    with pytest.raises(aw.RunIncomplete, match="budget"):
+        run(nodes, private=True)
+    server = run(nodes, private=True, run="other", on_missing="renormalise")
+    assert server.finish().participants == ("client 1",)
+    assert set(server.missing.values()) == {"budget"}
+
+
+def test_answers_that_make_no_sense_are_counted(nodes):
+    def fault(message):
+        if message.metadata.message_type != "train":
+            return None
+        return Message(RecordDict({"agewise": ConfigRecord({"odd": 1})}), reply_to=message)
+
+    nodes["client 3"].fault = fault
+    server = run(nodes, on_missing="renormalise", slot_timeout=0.3)
+    assert server.rejected["malformed"] >= 1
+    assert "client 3" in server.missing
+
+
+def test_a_clock_that_is_off_by_more_than_a_slot_is_refused(nodes):
+    true = time.time
+
+    def fault(message):
+        if message.metadata.message_type != "query.agewise":
+            return None
+        return client_app.reply_to(message, client="client 2", time=true() - 3600)
+
+    nodes["client 2"].fault = fault
+    with pytest.raises(aw.RunIncomplete, match=r"clock of client 'client 2' is off by 3600 s"):
+        run(nodes, clock="wall", slot_seconds=60.0, started=true())
+    assert run(nodes).finish().participants  # the virtual clock does not mind
+
+
+def test_the_wall_clock_keeps_its_slots(nodes):
+    plan = aw.plan(PROBLEM.replace(aggregate_at=3))
+    begun = time.time()
+    server = run(nodes, plan, clock="wall", slot_seconds=0.4, started=begun)
+    assert time.time() - begun >= 1.2
+    assert server.finish().participants == tuple(NAMES)

@@ -1,0 +1,182 @@
+"""Other people's apps: the mod, the helper, the example."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from grid import InProcessGrid, Node, identity  # noqa: F401
+
+import agewise as aw
+from agewise.federation.flower import server_app
+from agewise.federation.flower.client_app import introduce
+from agewise.federation.flower.mod import PlanHelper, _clipped, age_dp_mod
+from agewise.federation.flower.node import write_node
+
+PROBLEM = aw.scenarios.london().replace(epsilon=0.5)
+PLAN = aw.plan(PROBLEM)
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(server_app, "POLL", 0.005)
+
+
+def config(folder, name="client 3", **changes):
+    path = folder / name / "node.toml"
+    facts = {"records": {"kind": "simulated", "seed": 5}, "policy": aw.Policy(), **changes}
+    write_node(path, PROBLEM, name, **facts)
+    return {"agewise-config": str(path)}
+
+
+def app_that_returns(update, clip=1.0):
+    app = ClientApp(mods=[age_dp_mod(clip=clip)])
+    app.query("agewise")(introduce)
+    calls = []
+
+    @app.train()
+    def train(message, context):
+        calls.append(1)
+        start = message.content["arrays"]["w"].numpy()
+        content = RecordDict({
+            "arrays": ArrayRecord({"w": Array((start + update).astype(start.dtype))}),
+            "metrics": MetricRecord({"loss": 0.123}),
+        })  # fmt: skip
+        return Message(content, reply_to=message)
+
+    return app, calls
+
+
+def ask(app, node_config, order, start):
+    message = Message(
+        RecordDict({"arrays": ArrayRecord({"w": Array(start)}), "agewise": order}), 7,
+        MessageType.TRAIN,
+    )  # fmt: skip
+    message.metadata.__dict__["_message_id"] = "m"
+    return app(message, Context(1, 7, node_config, RecordDict(), {}))
+
+
+def events(folder, name="client 3"):
+    with aw.Ledger.read(folder / name / "releases.ledger") as ledger:
+        return ledger.events()
+
+
+def test_guarantee_the_update_is_bounded_noised_and_recorded(tmp_path):
+    app, _ = app_that_returns(np.full((2, 3), 1e6))
+    start = np.ones((2, 3), dtype=np.float32)
+    order = PlanHelper(PLAN, "round-1").order("client 3")
+    reply = ask(app, config(tmp_path), order, start)
+    (event,) = events(tmp_path)
+    planned = PLAN.assignments[2]
+    assert event.private
+    assert event.sensitivity == pytest.approx(2.0)
+    assert event.aged_epsilon <= PROBLEM.epsilon
+    assert event.epsilon == pytest.approx(planned.classical_epsilon, rel=1e-6)
+    assert event.scale >= 2.0 / planned.classical_epsilon * (1 - 1e-9)
+    out = reply.content["arrays"]["w"].numpy()
+    assert out.shape == (2, 3)
+    assert out.dtype == np.float32
+    assert np.abs(out - start).max() < 1e3  # a million was clipped
+    assert dict(reply.content["metrics"]) == {"num-examples": 100}  # the loss stays home
+
+
+def test_a_retry_sends_the_same_update_and_does_not_train(tmp_path):
+    app, calls = app_that_returns(np.zeros(4))
+    order, where = PlanHelper(PLAN, "round-1").order("client 3"), config(tmp_path)
+    first, again = (ask(app, where, order, np.zeros(4)) for _ in range(2))
+    assert (first.content["arrays"]["w"].numpy() == again.content["arrays"]["w"].numpy()).all()
+    assert len(calls) == len(events(tmp_path)) == 1
+    ask(app, where, PlanHelper(PLAN, "round-2").order("client 3"), np.zeros(4))
+    assert len(events(tmp_path)) == 2
+
+
+def test_a_budget_holds_over_rounds(tmp_path):
+    app, _ = app_that_returns(np.zeros(4))
+    where = config(tmp_path, policy=aw.Policy(max_aged_epsilon=PROBLEM.epsilon))
+    ask(app, where, PlanHelper(PLAN, "round-1").order("client 3"), np.zeros(4))
+    reply = ask(app, where, PlanHelper(PLAN, "round-2").order("client 3"), np.zeros(4))
+    assert "budget" in reply.content["agewise"]["refusal"]
+    assert "arrays" not in reply.content
+    assert len(events(tmp_path)) == 1
+
+
+def test_the_noise_has_the_scale_that_is_recorded(tmp_path):
+    size = 4_000
+    app, _ = app_that_returns(np.zeros(size))
+    reply = ask(
+        app, config(tmp_path), PlanHelper(PLAN, "r").order("client 3"), np.zeros(size)
+    )  # fmt: skip
+    drawn, scale = reply.content["arrays"]["w"].numpy(), events(tmp_path)[0].scale
+    assert np.abs(drawn).mean() == pytest.approx(scale, rel=0.1)  # six standard errors
+    assert np.abs(drawn).mean() != pytest.approx(1.3 * scale, rel=0.1)
+
+
+@pytest.mark.parametrize("update", [np.nan, np.inf, -np.inf])
+def test_an_update_that_is_not_finite_counts_as_nothing(tmp_path, update):
+    app, _ = app_that_returns(np.array([update, 0.0]))
+    reply = ask(app, config(tmp_path), PlanHelper(PLAN, "r").order("client 3"), np.zeros(2))
+    assert np.isfinite(reply.content["arrays"]["w"].numpy()).all()
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
+def test_clipping_bounds_the_norm(size, scale):
+    update = np.random.default_rng(0).normal(size=size) * scale
+    clipped = _clipped(update, 1.0)
+    assert np.abs(clipped).sum() <= 1 + 1e-9
+    if np.abs(update).sum() <= 1:
+        assert (clipped == update).all()
+
+
+def test_without_an_order_nothing_leaves(tmp_path):
+    app, calls = app_that_returns(np.zeros(2))
+    message = Message(
+        RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(2))})}), 7, MessageType.TRAIN
+    )
+    reply = app(message, Context(1, 7, config(tmp_path), RecordDict(), {}))
+    assert "order" in reply.content["agewise"]["refusal"]
+    assert not calls
+
+
+def test_an_order_for_another_client_is_refused(tmp_path):
+    app, _ = app_that_returns(np.zeros(2))
+    reply = ask(app, config(tmp_path), PlanHelper(PLAN, "r").order("client 1"), np.zeros(2))
+    assert "order" in reply.content["agewise"]["refusal"]
+
+
+@pytest.mark.parametrize("clip", [0, -1, float("nan"), float("inf")])
+def test_bad_bounds_are_refused(clip):
+    with pytest.raises(aw.InvalidInput, match="clip"):
+        age_dp_mod(clip=clip)
+
+
+def test_the_helper_knows_who_is_due_and_who_is_who(tmp_path):
+    app, _ = app_that_returns(np.zeros(2))
+    nodes = [Node(app, config(tmp_path, c.name)) for c in PROBLEM.clients]
+    grid = InProcessGrid(nodes)
+    helper = PlanHelper(PLAN, "r")
+    assert helper.nodes(grid) == {"client 1": 101, "client 2": 102, "client 3": 103}
+    for one in PLAN.assignments:
+        assert one.client in helper.due(one.collect_at)
+    with pytest.raises(aw.InvalidInput, match="a client of the plan"):
+        helper.order("nobody")
+    grid.nodes[104] = nodes[0]
+    with pytest.raises(aw.InvalidInput, match="both claim client 'client 1'"):
+        helper.nodes(grid)
+
+
+def test_the_example_app_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "flower"))
+    from agewise_example import client_app
+    from agewise_example import server_app as example
+
+    nodes = [Node(client_app.app, config(tmp_path, c.name)) for c in PROBLEM.clients]
+    context = Context(1, 1, {}, RecordDict(), {"epsilon": 0.5, "run": "histogram-1"})
+    example.app(InProcessGrid(nodes), context)
+    assert "shares of records" in capsys.readouterr().out
+    for client in PROBLEM.clients:
+        assert len(events(tmp_path, client.name)) == 1
+    sys.modules.pop("agewise_example", None)
