@@ -287,6 +287,8 @@ class _Submission:
             process.kill()
             process.wait()
             keeper.join()
+            if process.stdout is not None:
+                process.stdout.close()
 
     def _end_when_finished(self, process: subprocess.Popen[str], done: threading.Event) -> None:
         """End a log stream that outlives its run, or its SuperLink."""

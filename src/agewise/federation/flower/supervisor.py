@@ -29,6 +29,8 @@ PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)
 STEADY = 120.0
 """Seconds after which a process counts as running well."""
 PATIENCE = 10.0
+_supervisors: dict[int, subprocess.Popen[bytes]] = {}
+"""Those that this process has started."""
 
 
 @dataclass
@@ -224,6 +226,7 @@ def bring_up(deployment: Deployment, wait: float = 60.0) -> dict[str, Any]:
     while time.time() < until:
         state = read_state(deployment)
         if state is not None and state["ready"] and len(state["processes"]) > 2:
+            _supervisors[started.pid] = started
             return state
         if started.poll() is not None:
             break
@@ -245,10 +248,13 @@ def bring_down(deployment: Deployment) -> bool:
     pid = state["supervisor"]
     os.kill(pid, signal.SIGTERM)
     until = time.time() + 3 * PATIENCE
+    ours = _supervisors.pop(pid, None)
     while time.time() < until and read_state(deployment) is not None:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+        if ours is not None:
+            ours.poll()
         time.sleep(0.1)
+    if ours is not None:
+        ours.wait(PATIENCE)
     return True
 
 

@@ -1,0 +1,216 @@
+"""A real federation on loopback: SuperLink, SuperExec and SuperNodes as processes, TLS and keys on.
+
+Every test runs the London plan on it and expects the local engine's model, whatever is killed.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import agewise as aw
+from agewise.federation.flower.deployment import init_deployment
+from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
+
+pytestmark = pytest.mark.xdist_group("flower")
+PROBLEM = aw.scenarios.london()
+PLAN = aw.plan(PROBLEM)
+SEED = int(np.random.default_rng(11).integers(2**63))
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    made = init_deployment(
+        tmp_path_factory.mktemp("flower") / "fed", PROBLEM, tls=True, seed=SEED, stand_in=True
+    )
+    bring_up(made)
+    yield made
+    bring_down(made)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return aw.run(PLAN, rng=np.random.default_rng(11))
+
+
+def run(federation, folder, when=None):
+    """Run the plan; call `when(step)` as steps are told."""
+    steps = []
+
+    def watch(step, *_):
+        steps.append(step)
+        if when is not None:
+            when(step)
+
+    result = aw.run(
+        PLAN, "flower", folder=folder, deployment=federation.folder, watch=watch, wait=240,
+        slot_timeout=240,
+    )  # fmt: skip
+    return result, steps
+
+
+def ledger_of(federation, name):
+    node = next(node for node in federation.nodes if node.name == name)
+    return federation.folder / node.folder / "releases.ledger"
+
+
+def events(federation, name):
+    if not ledger_of(federation, name).exists():
+        return []
+    with aw.Ledger.read(ledger_of(federation, name)) as ledger:
+        return ledger.events()
+
+
+def same_as(expected, result, federation):
+    """The local engine's model and uploads, each released once in this run."""
+    assert result.model == expected.model
+    assert result.realised_loss == expected.realised_loss
+    assert result.participants == expected.participants
+    for row in result.statement.clients:
+        made = [e for e in events(federation, row.client) if e.key == result.run]
+        assert len(made) == 1, row.client
+
+
+def intruder(federation, tmp_path, name, *arguments):
+    """A node that should not be let in, though it claims to be client 1."""
+    config = federation.folder / federation.nodes[0].folder / "node.toml"
+    command = [
+        "flower-supernode", *arguments, "--superlink", federation.address, "--max-retries", "1",
+        "--port", "0", "--node-config", f'agewise-config="{config}"',
+    ]  # fmt: skip
+    with (tmp_path / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(
+            command, env=federation.environment, stdout=log, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+
+
+def test_guarantee_a_real_federation_gives_the_local_engines_model(federation, expected, tmp_path):
+    other = init_deployment(tmp_path / "other", PROBLEM)
+    ca = ["--root-certificates", str(federation.folder / "ca" / "ca.crt")]
+    wrong_ca = ["--root-certificates", str(other.folder / "ca" / "ca.crt")]
+    unknown = [
+        "--auth-supernode-private-key",
+        str(other.folder / other.nodes[0].folder / "node.key"),
+    ]
+    attempts = {
+        "unknown key": intruder(federation, tmp_path, "unknown key", *ca, *unknown),
+        "no key": intruder(federation, tmp_path, "no key", *ca),
+        "wrong CA": intruder(federation, tmp_path, "wrong CA", *wrong_ca, *unknown),
+        "plaintext": intruder(federation, tmp_path, "plaintext", "--insecure"),
+    }
+    try:
+        result, steps = run(federation, tmp_path / "run")
+        same_as(expected, result, federation)
+        assert not result.private
+        uploads = [{(s.slot, s.client) for s in one.steps if s.what == "uploaded"}
+                   for one in (result, expected)]  # fmt: skip
+        assert uploads[0] == uploads[1]
+        assert not [step for step in steps if step.what in ("stranger", "returned")]
+        for name, process in attempts.items():
+            code = process.wait(timeout=60)
+            assert code != 0, (name, (tmp_path / f"{name}.log").read_text()[-500:])
+    finally:
+        for process in attempts.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def kill_when(condition, pid):
+    """Kill a process and what it started as soon as a condition holds."""
+
+    def work():
+        until = time.time() + 120
+        while time.time() < until:
+            if condition():
+                os.killpg(pid(), signal.SIGKILL)
+                killed.append(time.time())
+                return
+            time.sleep(0.002)
+
+    killed = []
+    threading.Thread(target=work, daemon=True).start()
+    return killed
+
+
+def works(pid):
+    """Whether a node has a ClientApp at work."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):
+            group = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[2])
+            if group == pid and b"flwr-clientapp" in (entry / "cmdline").read_bytes():
+                return True
+    return False
+
+
+def test_guarantee_killed_nodes_come_back_and_release_nothing_twice(federation, expected, tmp_path):
+    before = {name: len(events(federation, name)) for name in ("client 2", "client 3")}
+    killed = {}
+
+    def pid(name):
+        return lambda: read_state(federation)["processes"][name]["pid"]
+
+    def when(step):
+        if step.what == "ready":  # both are due in slot 1
+            killed["while training"] = kill_when(lambda: works(pid("client 2")()), pid("client 2"))
+            killed["after commit"] = kill_when(
+                lambda: len(events(federation, "client 3")) > before["client 3"], pid("client 3")
+            )
+
+    result, _ = run(federation, tmp_path / "run", when)
+    assert killed["while training"]
+    assert killed["after commit"]
+    same_as(expected, result, federation)
+    state = read_state(federation)["processes"]
+    assert state["client 2"]["restarts"] >= 1
+    assert state["client 3"]["restarts"] >= 1
+
+
+def test_guarantee_a_killed_superlink_comes_back_and_the_run_completes(
+    federation, expected, tmp_path
+):
+    killed = []
+
+    def when(step):
+        if step.what == "uploaded" and not killed:
+            killed.append(step)
+            os.killpg(read_state(federation)["processes"]["superlink"]["pid"], signal.SIGKILL)
+
+    result, _ = run(federation, tmp_path / "run", when)
+    assert killed
+    same_as(expected, result, federation)
+    assert read_state(federation)["processes"]["superlink"]["restarts"] >= 1
+
+
+def test_guarantee_an_interrupted_run_is_resumed_with_the_same_bytes(
+    federation, expected, tmp_path
+):
+    def when(step):
+        if step.what == "uploaded":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(federation, tmp_path / "run", when)
+    names = [c.name for c in PROBLEM.clients]
+    sent = {name: [(e.key, e.payload) for e in events(federation, name)] for name in names}
+    result = aw.resume(tmp_path / "run")
+    same_as(expected, result, federation)
+    for name in names:
+        assert [(e.key, e.payload) for e in events(federation, name)][: len(sent[name])] == sent[
+            name
+        ]
+
+
+def test_the_example_app_runs_as_it_is(federation):
+    app = Path(__file__).parents[2] / "examples" / "flower"
+    done = subprocess.run(
+        ["flwr", "run", str(app), "agewise", "--stream"], env=federation.environment,
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert "shares of records at 20, 50, 100 and 200 Wh" in done.stdout, done.stdout[-3000:]
