@@ -263,3 +263,40 @@ def test_runs_that_are_refused(tmp_path, arguments, code, words):
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert code == 4 or not list(tmp_path.iterdir())
+
+
+def test_deployments_are_laid_out_from_the_command_line(tmp_path):
+    done = run("deploy", "init", tmp_path / "fed", "slow_and_fast", "--max-aged-epsilon", 1)
+    assert done.returncode == 0, done.stderr
+    assert "4 nodes" in done.stderr
+    text = next((tmp_path / "fed" / "nodes").iterdir()).joinpath("node.toml").read_text()
+    assert "max_aged_epsilon = 1.0" in text
+    down = run("deploy", "status", tmp_path / "fed", "--json")
+    assert down.returncode == 4
+    assert json.loads(down.stdout)["up"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["deploy", "init", "/proc/none"], "deployment folder is /proc/none"),
+        (["deploy", "init", "fed", "--port", "99999"], "port is 99999"),
+        (["deploy", "init", "fed", "--max-aged-epsilon", "0"], "max_aged_epsilon is 0"),
+        (["deploy", "init", "fed", "--readings", "r.csv", "--stand-in-seed", "1"], "simulated"),
+        (["deploy", "up", "nowhere"], "agewise deploy init"),
+        (["deploy", "down", "nowhere"], "agewise deploy init"),
+        (["deploy", "status", "nowhere"], "agewise deploy init"),
+        (["run", "--engine", "flower", "-d", "nowhere"], "agewise deploy init"),
+        (["run", "--engine", "flower", "--superlink", "nowhere"], "HOST:PORT"),
+        (["run", "--engine", "flower", "--superlink", "127.0.0.1:9"], "where none answers"),
+        (["run", "--engine", "flower", "--drop", "client 1"], "the local engine only"),
+        (["run", "-d", "fed"], "given without --engine flower"),
+        (["run", "--engine", "flower", "--wait", "0"], "wait is 0"),
+    ],
+)
+def test_federations_that_are_refused(tmp_path, arguments, words):
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir()), "something half-written"

@@ -25,6 +25,7 @@ NAMES = [c.name for c in PROBLEM.clients]
 def quick(monkeypatch):
     monkeypatch.setattr(server_app, "POLL", 0.005)
     monkeypatch.setattr(server_app, "ANSWER_TIME", 0.1)
+    monkeypatch.setattr(server_app, "CHALLENGE", 0.1)
 
 
 @pytest.fixture

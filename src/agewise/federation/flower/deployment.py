@@ -189,25 +189,35 @@ def elsewhere(
 ) -> Deployment:
     """Lay out the connection to a SuperLink that somebody else runs."""
     require_flower()
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise InvalidInput("superlink", repr(address), "HOST:PORT")
+    host, port, authority = checked_address(address, root_certificates)
     place = Path(folder).absolute()
-    if root_certificates is not None:
-        try:
-            authority = Path(root_certificates).read_bytes()
-        except OSError as error:
-            raise InvalidInput(
-                "root_certificates", f"{root_certificates} ({error.strerror})", "a PEM file"
-            ) from None
-        if b"BEGIN CERTIFICATE" not in authority:
-            raise InvalidInput("root_certificates", str(root_certificates), "a PEM file")
+    if authority is not None:
         (place / "ca").mkdir(parents=True)
         (place / "ca" / "ca.crt").write_bytes(authority)
-    made = Deployment(place, host, int(port), root_certificates is not None, ())
+    made = Deployment(place, host, port, authority is not None, ())
     (place / "flwr").mkdir(parents=True)
     _write_connection(made)
     return made
+
+
+def checked_address(
+    address: str, root_certificates: Path | str | None
+) -> tuple[str, int, bytes | None]:
+    """Return host, port and CA of a SuperLink, or say what is wrong with them."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InvalidInput("superlink", repr(address), "HOST:PORT")
+    if root_certificates is None:
+        return host, int(port), None
+    try:
+        authority = Path(root_certificates).read_bytes()
+    except OSError as error:
+        raise InvalidInput(
+            "root_certificates", f"{root_certificates} ({error.strerror})", "a PEM file"
+        ) from None
+    if b"BEGIN CERTIFICATE" not in authority:
+        raise InvalidInput("root_certificates", str(root_certificates), "a PEM file")
+    return host, int(port), authority
 
 
 def _write_connection(made: Deployment) -> None:

@@ -20,8 +20,14 @@ import numpy as np
 
 from agewise.errors import InvalidInput, positive
 from agewise.federation.flower import require_flower
-from agewise.federation.flower.deployment import PROFILE, Deployment, elsewhere, init_deployment
-from agewise.federation.flower.supervisor import bring_down, bring_up, healthy, read_state
+from agewise.federation.flower.deployment import (
+    PROFILE,
+    Deployment,
+    checked_address,
+    elsewhere,
+    init_deployment,
+)
+from agewise.federation.flower.supervisor import answers, bring_down, bring_up, healthy, read_state
 from agewise.federation.journal import RunFolder, Settings
 from agewise.federation.local import Clock, make_settings
 from agewise.federation.result import RunResult, Watcher, conclude
@@ -100,6 +106,9 @@ def run_on_flower(
         if deployment is not None:
             raise InvalidInput("superlink", "given with a deployment", "one or the other")
         _refuse_choices(policy=policy, sources=sources, starts_at=starts_at or None, rng=rng)
+        checked_address(superlink, root_certificates)
+        if not answers(superlink, root_certificates):
+            raise _nobody_at(superlink)
         made = elsewhere(place / "deployment", superlink, root_certificates)
         settings = replace(settings, deployment=str(made.folder))
     elif deployment is None:
@@ -114,7 +123,9 @@ def run_on_flower(
         )  # fmt: skip
     else:
         _refuse_choices(policy=policy, sources=sources, starts_at=starts_at or None, rng=rng)
-        settings = replace(settings, stand_in=_stand_in(Deployment.load(deployment), plan))
+        there = Deployment.load(deployment)
+        settings = replace(settings, stand_in=_stand_in(there, plan))
+        _refuse_down(there)
     return _follow(RunFolder.create(place, plan, settings), plan, settings, watch)
 
 
@@ -167,20 +178,7 @@ def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | N
 def _up(deployment: Deployment, own: bool) -> Iterator[None]:
     """A federation that is up: our own for the time of the run, or the one that is there."""
     if not own:
-        if not healthy(deployment):
-            up = read_state(deployment) is not None
-            if not deployment.nodes:
-                raise InvalidInput(
-                    "superlink", f"{deployment.address}, where none answers",
-                    "the address of a SuperLink",
-                    "Check address, firewall, and whether it wants TLS (--root-certificates).",
-                )  # fmt: skip
-            raise InvalidInput(
-                "deployment",
-                f"{deployment.folder} {'is starting' if up else 'is down'}: no SuperLink at "
-                f"{deployment.address}",
-                "one that is up", f"agewise deploy up {deployment.folder}",
-            )  # fmt: skip
+        _refuse_down(deployment)
         yield
         return
     bring_up(deployment)
@@ -188,6 +186,25 @@ def _up(deployment: Deployment, own: bool) -> Iterator[None]:
         yield
     finally:
         bring_down(deployment)
+
+
+def _refuse_down(deployment: Deployment) -> None:
+    if healthy(deployment):
+        return
+    if not deployment.nodes:
+        raise _nobody_at(deployment.address)
+    word = "is down" if read_state(deployment) is None else "is starting"
+    raise InvalidInput(
+        "deployment", f"{deployment.folder} {word}: no SuperLink at {deployment.address}",
+        "one that is up", f"agewise deploy up {deployment.folder}",
+    )  # fmt: skip
+
+
+def _nobody_at(address: str) -> InvalidInput:
+    return InvalidInput(
+        "superlink", f"{address}, where none answers", "the address of a SuperLink",
+        "Check address, firewall, and whether it wants TLS (--root-certificates).",
+    )  # fmt: skip
 
 
 def _write_app(folder: Path, plan: Plan, settings: Settings) -> Path:
@@ -255,6 +272,7 @@ class _Submission:
         except KeyboardInterrupt:
             self._flwr("stop", self.identity, PROFILE, "--format", "json")
             raise
+        self._tell(Step(0, "", "flower", f"run {self.identity} {status}"))
         if self.result is None:
             raise RunIncomplete(
                 f"Flower ended run {self.identity} as {status!r} without a result. See "
@@ -310,7 +328,8 @@ class _Submission:
 
     def _tell(self, step: Step) -> None:
         if self.watch is not None:
-            self.watch(step, 0, self.plan.problem.aggregate_at)
+            last = self.plan.problem.aggregate_at
+            self.watch(step, 0 if self.result is None else last, last)
 
     def _status(self) -> str:
         """Flower's word for how the run stands; empty if the SuperLink does not answer."""

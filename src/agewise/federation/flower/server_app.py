@@ -30,8 +30,11 @@ from agewise.plan import Plan
 STEP, RESULT = "agewise-step", "agewise-result"
 """Words that begin the lines of the log by which a run is followed from outside."""
 POLL = 0.5
-ANSWER_TIME = 20.0
-"""Seconds without an answer after which an order is sent again."""
+ANSWER_TIME = 45.0
+"""Seconds without an answer after which an order is sent again: starting a ClientApp takes a few,
+and more where many nodes share a machine."""
+CHALLENGE = 20.0
+"""Seconds in which a node must answer when another one claims its name."""
 TTL = 600.0
 INTRODUCE = f"{MessageType.QUERY}.agewise"
 """The type of message by which a node is asked who it is."""
@@ -93,15 +96,8 @@ def _publish(server: Server, **facts: Any) -> None:
 def introductions(grid: Grid, nodes: set[int]) -> dict[int, tuple[str, float, float, float]]:
     """Ask nodes who they are: node → (name, what its clock shows, asked at, answered at)."""
     order, sent = sorted(nodes), time.time()
-    messages = [
-        Message(RecordDict({RECORD: ConfigRecord({"who": 1})}), node, INTRODUCE, ttl=60)
-        for node in order
-    ]
-    waiting = {
-        identity: node
-        for node, identity in zip(order, _push(grid, messages), strict=True)
-        if identity
-    }
+    pushed = _push(grid, [_who(node) for node in order])
+    waiting = {identity: node for node, identity in zip(order, pushed, strict=True) if identity}
     found = {}
     while waiting and time.time() - sent < ANSWER_TIME:
         for message, node in _pull(grid, waiting):
@@ -112,6 +108,10 @@ def introductions(grid: Grid, nodes: set[int]) -> dict[int, tuple[str, float, fl
         if waiting:
             time.sleep(POLL)
     return found
+
+
+def _who(node: int) -> Message:
+    return Message(RecordDict({RECORD: ConfigRecord({"who": 1})}), node, INTRODUCE, ttl=60)
 
 
 def _push(grid: Grid, messages: list[Message]) -> list[str]:
@@ -136,7 +136,8 @@ class _Conductor:
         self.names = {c.name for c in server.first_plan.problem.clients}
         self.nodes: dict[str, int] = {}
         self.strangers: dict[int, str] = {}
-        self.asked: dict[str, tuple[int, float]] = {}
+        self.queries: dict[str, tuple[int, float]] = {}
+        self.challengers: dict[str, tuple[int, float]] = {}
         self.outstanding: dict[str, str] = {}
         self.told = 0
 
@@ -144,11 +145,11 @@ class _Conductor:
         """Wait until every client is there, or the time for that is over."""
         until = time.time() + self.settings.wait
         self._tell(Step(0, "", "waiting", f"for {len(self.names)} clients"))
-        while set(self.nodes) != self.names:
+        while True:
             self._look_for_nodes()
-            if set(self.nodes) == self.names:
+            if set(self.nodes) == self.names and not self.challengers:
                 break
-            if time.time() > until:
+            if time.time() > until and not self.challengers:
                 absent = sorted(self.names - set(self.nodes))
                 who = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" * (len(absent) > 5))
                 if self.settings.on_missing == "fail" or not self.nodes:
@@ -166,18 +167,19 @@ class _Conductor:
             self._take_answers(slot)
             time.sleep(min(POLL, max(0.0, begins - time.time())))
         sent: dict[str, float] = {}
+        lost: set[str] = set()
+        patience = min(ANSWER_TIME, (ends - time.time()) / 3)
         while time.time() < ends:
             due = [o for o in self.server.orders(slot) if o.client not in self.server.refused]
             if not due:
                 break
-            again = [o for o in due if time.time() - sent.get(o.client, 0.0) > ANSWER_TIME]
-            if again:
-                if any(o.client in sent or o.client not in self.nodes for o in again):
-                    self._look_for_nodes()
-                self._send(again)
-                sent |= {o.client: time.time() for o in again}
-            for client in self._take_answers(slot):
-                sent[client] = 0.0  # it failed: send again at once
+            again = [o for o in due if time.time() - sent.get(o.client, 0.0) > patience]
+            if any(o.client in sent or o.client not in self.nodes for o in again) or lost:
+                self._look_for_nodes()
+            sent |= dict.fromkeys(self._send(again), time.time())
+            failed = self._take_answers(slot)
+            sent |= dict.fromkeys(failed, 0.0)  # send again at once
+            lost = (lost | set(failed)) - set(self.server.received)
             time.sleep(POLL)
         if self.settings.clock == "wall":
             while time.time() < ends:
@@ -195,7 +197,8 @@ class _Conductor:
             return begins, begins + settings.slot_seconds
         return 0.0, time.time() + settings.slot_timeout
 
-    def _send(self, orders: list[Order]) -> None:
+    def _send(self, orders: list[Order]) -> list[str]:
+        """Send orders to the clients whose node is known; return those."""
         reached = [o for o in orders if o.client in self.nodes]
         messages = [
             Message(
@@ -210,6 +213,7 @@ class _Conductor:
                 self.outstanding[identity] = order.client
             else:  # Flower does not know that node any more
                 self.nodes.pop(order.client, None)
+        return [order.client for order in reached]
 
     def _take_answers(self, slot: int) -> list[str]:
         """Hand what has arrived to the server; return clients whose node failed to answer."""
@@ -232,30 +236,47 @@ class _Conductor:
         return failed
 
     def _look_for_nodes(self) -> None:
-        """Ask nodes that are not known yet for their names."""
-        alive = set(self.grid.get_node_ids())
-        for name, node in list(self.nodes.items()):
-            if node not in alive:
-                del self.nodes[name]
-        known = set(self.nodes.values()) | set(self.strangers)
-        found = introductions(self.grid, alive - known)
-        for node, (name, shown, sent, got) in found.items():
-            if name not in self.names:
-                self.strangers[node] = name
-                self._tell(
-                    Step(0, name or "?", "stranger", f"node {node} is no client of the plan")
-                )
-                continue
-            self._refuse_clock(name, shown, sent, got)
-            other = self.nodes.get(name)
-            if other is not None and other != node:
-                if introductions(self.grid, {other}):
-                    raise RunIncomplete(
-                        f"nodes {other} and {node} both claim to be client {name!r}. Give each "
-                        "node its own configuration; nothing was ordered from either."
-                    )
+        """Ask nodes that are not known yet for their names, and take their answers."""
+        now, alive = time.time(), set(self.grid.get_node_ids())
+        self.nodes = {name: node for name, node in self.nodes.items() if node in alive}
+        self.queries = {i: one for i, one in self.queries.items() if now - one[1] < ANSWER_TIME}
+        known = {*self.nodes.values(), *self.strangers, *(n for n, _ in self.queries.values()),
+                 *(n for n, _ in self.challengers.values())}  # fmt: skip
+        self._ask(alive - known)
+        for message, (node, sent) in _pull(self.grid, self.queries):
+            if not message.has_error() and RECORD in message.content:
+                record = message.content[RECORD]
+                shown = float(str(record.get("time", 0)))
+                self._introduced(node, str(record.get("client", "")), shown, sent)
+        for name, (node, since) in list(self.challengers.items()):
+            if name not in self.nodes or now - since > CHALLENGE:
+                del self.challengers[name]
+                self.nodes[name] = node
                 self._tell(Step(0, name, "returned", f"as node {node}"))
+
+    def _ask(self, nodes: set[int]) -> None:
+        order, now = sorted(nodes), time.time()
+        pushed = _push(self.grid, [_who(node) for node in order])
+        self.queries |= {i: (node, now) for node, i in zip(order, pushed, strict=True) if i}
+
+    def _introduced(self, node: int, name: str, shown: float, sent: float) -> None:
+        if name not in self.names:
+            self.strangers[node] = name
+            who = name if name.isprintable() else "?"
+            self._tell(Step(0, who or "?", "stranger", f"node {node} is no client of the plan"))
+            return
+        self._refuse_clock(name, shown, sent, time.time())
+        other, challenger = self.nodes.get(name), self.challengers.get(name)
+        if other is None:
             self.nodes[name] = node
+        elif other != node and challenger is None:  # is the one we knew still there?
+            self.challengers[name] = (node, time.time())
+            self._ask({other})
+        elif other == node and challenger is not None:
+            raise RunIncomplete(
+                f"nodes {other} and {challenger[0]} both claim to be client {name!r}. Give each "
+                "node its own configuration."
+            )
 
     def _refuse_clock(self, name: str, shown: float, sent: float, got: float) -> None:
         """By the wall clock, a node's time must agree with ours to within a slot."""

@@ -193,14 +193,19 @@ def read_state(deployment: Deployment) -> dict[str, Any] | None:
 
 
 def healthy(deployment: Deployment) -> bool:
-    """Whether the SuperLink answers."""
+    """Whether the SuperLink of a deployment answers."""
+    authority = deployment.folder / "ca" / "ca.crt" if deployment.tls else None
+    return answers(deployment.address, authority)
+
+
+def answers(address: str, authority: Path | str | None) -> bool:
+    """Whether there is a SuperLink at an address; by TLS if its CA is given."""
     scheme, context = "http", None
-    if deployment.tls:
-        scheme = "https"
-        context = ssl.create_default_context(cafile=str(deployment.folder / "ca" / "ca.crt"))
     try:
+        if authority is not None:
+            scheme, context = "https", ssl.create_default_context(cafile=str(authority))
         with urllib.request.urlopen(
-            f"{scheme}://{deployment.address}/health", timeout=2, context=context
+            f"{scheme}://{address}/health", timeout=2, context=context
         ) as answer:
             return bool(answer.status == 200)
     except OSError:

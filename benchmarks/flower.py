@@ -1,0 +1,207 @@
+"""Agewise on Flower: overhead against plain averaging on the same federation; many nodes at once.
+
+`python -m benchmarks flower` takes about ten minutes; AGEWISE_NODES sets the number of nodes (50).
+"""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import agewise as aw
+from agewise.federation.flower.deployment import Deployment, init_deployment
+from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
+
+ROUNDS = 8
+NODES = int(os.environ.get("AGEWISE_NODES", "50"))
+
+PYPROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "bench-{name}"
+version = "1.0.0"
+description = ""
+license = "Apache-2.0"
+dependencies = []
+[tool.hatch.build.targets.wheel]
+packages = ["."]
+[tool.flwr.app]
+publisher = "bench"
+[tool.flwr.app.components]
+serverapp = "bench_{name}.server:app"
+clientapp = "bench_{name}.client:app"
+[tool.flwr.app.config]
+"""
+
+# The same loop for both: send to all nodes, pull until all have answered, average.
+SERVER = """\
+import time
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import ServerApp
+{imports}
+app = ServerApp()
+
+@app.main()
+def main(grid, context):
+    while len(list(grid.get_node_ids())) < {nodes}:
+        time.sleep(0.5)
+    {setup}
+    for number in range({rounds} + 1):
+        begun = time.time()
+        messages = [{message} for node in grid.get_node_ids()]
+        waiting, values = set(grid.push_messages(messages)), []
+        while waiting:
+            for reply in grid.pull_messages(waiting):
+                waiting.discard(reply.metadata.reply_to_message_id)
+                values.append({value})
+            time.sleep(0.1)
+        print("mean", np.mean(values), flush=True)
+        if number:  # the first one also installs the app on the nodes
+            print("bench-round", time.time() - begun, flush=True)
+"""
+
+PLAIN_CLIENT = """\
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+app = ClientApp()
+
+@app.train()
+def train(message, context):
+    records = np.random.default_rng(1).choice([20.0, 50.0, 100.0, 200.0], size=100)
+    content = RecordDict({
+        "arrays": ArrayRecord({"mean": Array(np.array([records.mean()]))}),
+        "metrics": MetricRecord({"num-examples": 100}),
+    })
+    return Message(content, reply_to=message)
+"""
+
+PLAIN = {
+    "imports": "", "setup": "pass",
+    "message": 'Message(RecordDict({"arrays": ArrayRecord({"mean": Array(np.zeros(1))})}), node, '
+               "MessageType.TRAIN, ttl=300.0)",
+    "value": 'float(reply.content["arrays"]["mean"].numpy()[0])',
+}  # fmt: skip
+AGED = {
+    "imports": "import agewise as aw, secrets, json\nfrom agewise.federation.server import Server\n"
+               "from agewise.federation.flower.server_app import introductions",
+    "setup": "plan = aw.plan(aw.scenarios.london()); "
+             "names = {n: v[0] for n, v in introductions(grid, set(grid.get_node_ids())).items()}",
+    "message": 'Message(RecordDict({"agewise": ConfigRecord({"order": next(o for s in range(1, 11) '
+               'for o in Server(plan, f"bench-{number}-{secrets.token_hex(4)}").orders(s) if '
+               "o.client == names[node]).encode().decode()})}), node, MessageType.TRAIN, ttl=300.0)",
+    "value": 'json.loads(str(reply.content["agewise"]["upload"]))["value"][0]',
+}  # fmt: skip
+
+
+def write_app(folder: Path, name: str, parts: dict[str, str], client: str, nodes: int) -> Path:
+    code = folder / name / f"bench_{name}"
+    code.mkdir(parents=True)
+    (folder / name / "pyproject.toml").write_text(PYPROJECT.format(name=name))
+    (code / "__init__.py").write_text("")
+    (code / "server.py").write_text(SERVER.format(rounds=ROUNDS, nodes=nodes, **parts))
+    (code / "client.py").write_text(client)
+    return folder / name
+
+
+def rounds_of(deployment: Deployment, app: Path) -> list[float]:
+    done = subprocess.run(
+        ["flwr", "run", str(app), "agewise", "--stream"], env=deployment.environment,
+        capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    found = [float(x) for x in re.findall(r"bench-round ([0-9.]+)", done.stdout)]
+    if not found:
+        raise RuntimeError(done.stdout[-2000:])
+    return found
+
+
+def memory(deployment: Deployment) -> tuple[float, float]:
+    """MiB of a node, with what it has started (proportional share), and of the SuperLink."""
+    state = read_state(deployment) or {"processes": {}}
+    sizes: dict[int, float] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            group = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[2])
+            text = (entry / "smaps_rollup").read_text()
+            sizes[group] = sizes.get(group, 0.0) + int(text.split("Pss:")[1].split()[0]) / 1024
+        except (OSError, IndexError, ValueError):
+            continue
+    pids = {name: one["pid"] for name, one in state["processes"].items()}
+    nodes = [sizes.get(p, 0.0) for n, p in pids.items() if n not in ("superlink", "superexec")]
+    return statistics.median(nodes), sizes.get(pids["superlink"], 0.0)
+
+
+def overhead(folder: Path) -> None:
+    policy = aw.Policy()
+    deployment = init_deployment(folder / "three", aw.scenarios.london(), tls=True, policy=policy)
+    plain = write_app(folder, "plain", PLAIN, PLAIN_CLIENT, 3)
+    client = "from agewise.federation.flower import client_app\n\napp = client_app.app\n"
+    aged = write_app(folder, "aged", AGED, client, 3)
+    bring_up(deployment)
+    try:
+        times: dict[str, list[float]] = {"plain": [], "aged": []}
+        for _ in range(2):
+            times["plain"] += rounds_of(deployment, plain)
+            times["aged"] += rounds_of(deployment, aged)
+    finally:
+        bring_down(deployment)
+    for name, found in times.items():
+        print(f"{name:6} averaging, 3 nodes: median {statistics.median(found):.2f} s a round "
+              f"({min(found):.2f} to {max(found):.2f}, {len(found)} rounds)")  # fmt: skip
+    ratio = statistics.median(times["aged"]) / statistics.median(times["plain"])
+    print(f"age-aware over plain: {ratio:.2f}", flush=True)
+
+
+def crowd(folder: Path) -> None:
+    chains = [aw.birth_death(u, 0.3, [20, 50, 100, 200]) for u in (0.1, 0.2, 0.3)]
+    clients = [aw.Client(f"client {i}", chains[i % 3]) for i in range(NODES)]
+    plan = aw.plan(aw.Problem(clients, aggregate_at=6, epsilon=0.5))
+    deployment = init_deployment(folder / "many", plan.problem, tls=True, seed=1, stand_in=True)
+    begun = time.time()
+    bring_up(deployment, wait=300)
+    print(f"{NODES} nodes with keys started in {time.time() - begun:.0f} s", flush=True)
+    try:
+        begun = time.time()
+        told: dict[str, float] = {}
+        result = aw.run(
+            plan, "flower", folder=folder / "run", deployment=deployment.folder, wait=900,
+            slot_timeout=900, watch=lambda step, *_: told.setdefault(step.what, time.time()),
+        )  # fmt: skip
+        took = time.time() - begun
+        node, link = memory(deployment)
+        messages = 2 * NODES  # an introduction and an order each
+        work = time.time() - told["waiting"]
+        print(f"{len(result.participants)} of {NODES} clients uploaded in {took:.0f} s: "
+              f"{messages / work:.2f} messages/s once the app ran; a node takes {node:.0f} MiB, "
+              f"the SuperLink {link:.0f} MiB")  # fmt: skip
+        local = aw.run(plan, rng=_Seeded(1))
+        print("model equal to the local engine's:", result.model == local.model)
+        print(json.dumps({"slots": sorted({s.slot for s in result.steps})}))
+    finally:
+        bring_down(deployment)
+
+
+class _Seeded(np.random.Generator):
+    """A generator whose first draw is a given seed."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.seed = seed
+
+    def integers(self, *_: object, **__: object) -> int:  # type: ignore[override]
+        return self.seed
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        overhead(Path(folder))
+        crowd(Path(folder))
