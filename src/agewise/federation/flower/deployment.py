@@ -335,7 +335,7 @@ def _node_key(place: Path) -> None:
 
 
 def _write_units(made: Deployment) -> None:
-    """Write systemd units for those who do not want our supervisor."""
+    """Write systemd units and plain commands for those who do not want our supervisor."""
     units = made.folder / "systemd"
     units.mkdir()
     lines = {
@@ -349,6 +349,19 @@ def _write_units(made: Deployment) -> None:
     kept = ("PATH", "FLWR_HOME", "FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")
     settings = "\n".join(f'Environment="{k}={made.environment[k]}"' for k in kept)
     programs = Path(sys.executable).parent
+    exports = "\n".join(f"export {k}={shlex.quote(made.environment[k])}" for k in kept)
+    registered = [
+        shlex.join(["flwr", "supernode", "register", str(made.folder / n.folder / "node.pub"),
+                    PROFILE])
+        for n in made.nodes
+    ] if made.tls else []  # fmt: skip
+    commands = [*map(shlex.join, list(lines.values())[:2]), *registered,
+                *map(shlex.join, list(lines.values())[2:])]  # fmt: skip
+    (made.folder / "commands.txt").write_text(
+        "# What agewise deploy up starts, a shell each; registrations once, when the SuperLink\n"
+        f"# answers.\n{exports}\n\n" + "\n\n".join(commands) + "\n",
+        encoding="utf-8",
+    )
     for name, command in lines.items():
         spelled = shlex.join([str(programs / command[0]), *command[1:]])
         (units / f"{name}.service").write_text(

@@ -269,6 +269,7 @@ class _Conductor:
         other, challenger = self.nodes.get(name), self.challengers.get(name)
         if other is None:
             self.nodes[name] = node
+            self._tell(Step(0, name, "connected", f"{len(self.nodes)} of {len(self.names)}"))
         elif other != node and challenger is None:  # is the one we knew still there?
             self.challengers[name] = (node, time.time())
             self._ask({other})
