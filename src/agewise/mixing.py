@@ -158,6 +158,11 @@ def joint_delta(joint: JointLaw, *, any_prior: bool = False) -> float:
     if joint.underflowed:
         return 1.0
     if any_prior:
+        if joint.uncertainty > 0:
+            raise InvalidInput(
+                "method", "'any_prior' for a measured law", "exact",
+                "How each value moves on is not measured well enough for every prior.",
+            )  # fmt: skip
         if not (joint.law > 0).all():
             unseen = joint.states[joint.law == 0].tolist()
             raise InvalidInput(
@@ -167,7 +172,8 @@ def joint_delta(joint: JointLaw, *, any_prior: bool = False) -> float:
             )
         kernel = joint.matrix / joint.law[:, None]
         return _rounded_up(_any_prior(kernel[..., None]), joint.rounding).item()
-    return _rounded_up(_widest(joint.backward[..., None]), joint.rounding).item()
+    slack = joint.rounding + joint.uncertainty
+    return _rounded_up(_widest(joint.backward[..., None]), slack).item()
 
 
 def _checked_ages(age: ArrayLike) -> NDArray[np.int64]:

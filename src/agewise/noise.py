@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from agewise.errors import InvalidInput
 from agewise.learning import release_values
 from agewise.mixing import delta
 from agewise.privacy.ageing import aged_epsilon
@@ -59,6 +60,11 @@ def slot_table(client: Client, problem: Problem, slots: Sequence[int] | None = N
     scale = formula_scales(reach, np.asarray(problem.epsilon), deltas)
     if problem.calibration == "tight":
         joints = [process.joint(t, last, prior) for t in slots]
+        if any(joint.uncertainty > 0 for joint in joints):
+            raise InvalidInput(
+                "calibration", "'tight' for a measured law", "formula",
+                "Only Δ has a confidence limit, not the whole law.",
+            )  # fmt: skip
         known = np.stack([joint.law for joint in joints])
         rows = backward_rows(np.moveaxis(known[:, :, None] * kernels, 0, -1))
         tight = np.array(

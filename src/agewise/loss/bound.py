@@ -25,8 +25,6 @@ from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.fft import irfft, next_fast_len
-from scipy.special import rel_entr
 
 from agewise.loss.gap import cost_tables, schedule_cells
 from agewise.problem import Problem
@@ -252,6 +250,8 @@ def _window(
     index: list[NDArray[np.int64]], laws: list[Array], samples: NDArray[np.int64], reach: int
 ) -> tuple[int, bool]:
     """An FFT length outside of which the sum has negligible probability, by Bernstein."""
+    from scipy.fft import next_fast_len  # noqa: PLC0415  (a tenth of a second to import)
+
     variance, largest = 0.0, 0.0
     for k, law, n in zip(index, laws, samples, strict=True):
         mean = (k * law).sum(axis=1, keepdims=True)
@@ -335,6 +335,9 @@ def _waves(total: _Sum, client: int, slot: int) -> NDArray[np.complex128]:
 
 
 def _chunk_terms(spectra: _Spectra, schedules: NDArray[np.intp]) -> Array:
+    from scipy.fft import irfft  # noqa: PLC0415
+    from scipy.special import rel_entr  # noqa: PLC0415
+
     setting = spectra.setting
     clients = setting.problem.clients
     samples = np.array([c.samples for c in clients])

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse.csgraph import connected_components, shortest_path
 
 from agewise.errors import InvalidInput, finite_array, whole
 from agewise.process.joint import Array, JointLaw, as_law, as_states, as_transition, fingerprint
@@ -82,7 +81,9 @@ class MarkovChain:
     @cached_property
     def is_irreducible(self) -> bool:
         """Whether every state can be reached from every other."""
-        return int(connected_components(self.transition > 0, connection="strong")[0]) == 1
+        size = self.states.size
+        edges = (self.transition > 0) | np.eye(size, dtype=bool)
+        return bool(boolean_power(edges, size - 1).all())
 
     @cached_property
     def period(self) -> int:
@@ -92,6 +93,8 @@ class MarkovChain:
                 "transition", "a reducible chain", "an irreducible chain", _REDUCIBLE_REMEDY
             )
         edges = self.transition > 0
+        from scipy.sparse.csgraph import shortest_path  # noqa: PLC0415  (0.2 s to import)
+
         level = shortest_path(edges, unweighted=True, indices=0).astype(np.int64)
         start, end = np.nonzero(edges)
         return math.gcd(*(level[start] + 1 - level[end]).tolist())
@@ -99,7 +102,8 @@ class MarkovChain:
     @cached_property
     def is_ergodic(self) -> bool:
         """Whether the chain is irreducible and aperiodic, so that it forgets its start."""
-        return self.is_irreducible and self.period == 1
+        most = (self.states.size - 1) ** 2 + 1  # Wielandt: by then every move is possible, or never
+        return bool(boolean_power(self.transition > 0, most).all())
 
     @cached_property
     def is_reversible(self) -> bool:
@@ -217,6 +221,8 @@ def stationary_laws(transitions: Array) -> Array:
 
 def closed_class(transition: Array, index: int = 0) -> NDArray[np.bool_]:
     """Which states make up the one closed class; refuses a chain that has several."""
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
+
     count, label = connected_components(transition > 0, connection="strong")
     leaves = [
         bool((transition[np.ix_(label == c, label != c)] > 0).any()) for c in range(int(count))

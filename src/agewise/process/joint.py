@@ -74,7 +74,8 @@ class JointLaw:
     """P(record is `states[x]` at collection and `states[y]` at aggregation), as `matrix[x, y]`.
 
     `rounding` bounds the relative error of its entries, unless `underflowed` says that something
-    possible got a probability too small for a float to hold.
+    possible got a probability too small for a float to hold. `uncertainty` is by how much Δ may
+    be larger than this table says, where it was measured.
 
     >>> pair = JointLaw([[0.4, 0.1], [0.1, 0.4]], states=[0, 1])
     >>> pair.backward
@@ -82,16 +83,18 @@ class JointLaw:
            [0.2, 0.8]])
     """
 
+    uncertainty = 0.0
+
     def __init__(self, matrix: ArrayLike, states: ArrayLike) -> None:
         self.states = as_states(states)
         size = self.states.size
         joint = finite_array("joint", matrix, f"a {size} x {size} table of probabilities")
         if joint.shape != (size, size):
             raise InvalidInput("joint", f"of shape {joint.shape}", f"shape ({size}, {size})")
-        _refuse_negative("joint", joint)
+        refuse_negative("joint", joint)
         if abs(joint.sum() - 1) > SUM_TOLERANCE:
             raise InvalidInput("joint", f"a table that sums to {joint.sum():.9g}", "a sum of 1")
-        self.matrix = _frozen(joint / joint.sum())
+        self.matrix = frozen(joint / joint.sum())
         self.rounding = rounding(0, size)
         self.underflowed = False
 
@@ -104,7 +107,7 @@ class JointLaw:
         `possible[x, y]` says whether x can occur and move to y at all.
         """
         self = cls.__new__(cls)
-        self.states, self.matrix = states, _frozen(law[:, None] * kernel)
+        self.states, self.matrix = states, frozen(law[:, None] * kernel)
         self.rounding = rounding(age, states.size)
         self.underflowed = bool((self.matrix[possible] < TINY).any())
         return self
@@ -112,12 +115,12 @@ class JointLaw:
     @cached_property
     def law(self) -> Array:
         """The law at collection, μ."""
-        return _frozen(self.matrix.sum(axis=1))
+        return frozen(self.matrix.sum(axis=1))
 
     @cached_property
     def aggregation_law(self) -> Array:
         """The law at aggregation, ν."""
-        return _frozen(self.matrix.sum(axis=0))
+        return frozen(self.matrix.sum(axis=0))
 
     @cached_property
     def possible(self) -> NDArray[np.bool_]:
@@ -128,7 +131,7 @@ class JointLaw:
     def backward(self) -> Array:
         """K[y, x] = P(x at collection | y at aggregation), one row for each *possible* y."""
         columns = self.matrix[:, self.possible]
-        return _frozen((columns / columns.sum(axis=0)).T)
+        return frozen((columns / columns.sum(axis=0)).T)
 
     def __repr__(self) -> str:
         return f"JointLaw(states={self.states.tolist()}, matrix={self.matrix.tolist()})"
@@ -175,7 +178,7 @@ def as_states(states: ArrayLike) -> Array:
     if np.unique(values).size < values.size:
         twice = [v for v in np.unique(values) if (values == v).sum() > 1]
         raise InvalidInput("states", values.tolist(), f"distinct values (repeated: {twice[0]:g})")
-    return _frozen(values)
+    return frozen(values)
 
 
 def as_law(field: str, law: ArrayLike, size: int) -> Array:
@@ -188,12 +191,12 @@ def as_law(field: str, law: ArrayLike, size: int) -> Array:
             f"{size} probabilities, one a state",
             "Give one probability for each state.",
         )
-    _refuse_negative(field, values)
+    refuse_negative(field, values)
     if abs(values.sum() - 1) > SUM_TOLERANCE:
         raise InvalidInput(
             field, f"a law that sums to {values.sum():.9g}", "probabilities that sum to 1"
         )
-    return _frozen(_rescaled(values))
+    return frozen(_rescaled(values))
 
 
 def as_transition(transition: ArrayLike, field: str = "transition") -> Array:
@@ -205,7 +208,7 @@ def as_transition(transition: ArrayLike, field: str = "transition") -> Array:
         )
     if matrix.shape[0] < 2:
         raise InvalidInput(field, "a matrix of one state", "two or more states")
-    _refuse_negative(field, matrix)
+    refuse_negative(field, matrix)
     if ((matrix > 0) & (matrix < SMALLEST_CHANCE)).any():
         where = [int(i) for i in np.argwhere((matrix > 0) & (matrix < SMALLEST_CHANCE))[0]]
         raise InvalidInput(
@@ -221,7 +224,7 @@ def as_transition(transition: ArrayLike, field: str = "transition") -> Array:
             "a row of probabilities that sums to 1",
             "Rows are 'from', columns 'to': a matrix given the other way round wants transposing.",
         )
-    return _frozen(_rescaled(matrix))
+    return frozen(_rescaled(matrix))
 
 
 def _rescaled(rows: Array) -> Array:
@@ -229,12 +232,14 @@ def _rescaled(rows: Array) -> Array:
     return np.where(np.abs(sums - 1) <= ROUNDING_OF_SUMS, rows, rows / sums)
 
 
-def _refuse_negative(field: str, values: Array) -> None:
+def refuse_negative(field: str, values: Array) -> None:
+    """Raise if a probability is negative."""
     if (values < 0).any():
         where = [int(i) for i in np.argwhere(values < 0)[0]]
         raise InvalidInput(f"{field}{where}", float(values[tuple(where)]), "0 or more")
 
 
-def _frozen(array: Array) -> Array:
+def frozen(array: Array) -> Array:
+    """Make an array read-only, and return it."""
     array.setflags(write=False)
     return array

@@ -13,9 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from agewise.process.joint import Array
 from agewise.scheduling.branching import IMPOSSIBLE, Tree
@@ -136,6 +133,8 @@ class _State:
             # What is forbidden costs more than any allowed assignment.
             ceiling = (np.abs(weighed[allowed]).max() + 1e-300) * 4 * len(u)
             weighed[~allowed] = ceiling
+            from scipy.optimize import linear_sum_assignment  # noqa: PLC0415
+
             columns = linear_sum_assignment(np.repeat(weighed, capacity, axis=1))[1] // capacity
             spent, bias = float(cost[rows, columns].sum()), b[rows, columns].sum(axis=0)
             answers.append((spent + 2 * float(at @ bias) - float(at @ at), at, columns))
@@ -251,6 +250,9 @@ def _mix(
     """
     rows = np.arange(len(one))
     moved = np.flatnonzero(one != other)
+    from scipy.sparse import coo_array  # noqa: PLC0415
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
+
     edges = coo_array((np.ones(moved.size), (one[moved], other[moved])), shape=(slots, slots))
     count, label = connected_components(edges, directed=False)
     step = np.zeros((count, b.shape[2]))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import KDTree
 
 from agewise.process.joint import Array
 
@@ -33,6 +32,8 @@ def best_within(
     left, right = lists
     if left is None or right is None:
         return None
+    from scipy.spatial import KDTree  # noqa: PLC0415
+
     tree = KDTree(np.column_stack([right[1], np.sqrt(right[0])]))
     wanted = np.column_stack([target - left[1], np.zeros(len(left[0]))])
     found = tree.query(wanted)

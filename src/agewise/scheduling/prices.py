@@ -11,9 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
 
 from agewise.process.joint import Array
 from agewise.scheduling.schedule import Leaf, Schedule
@@ -92,6 +89,8 @@ def _sampled_prices(
     heat = spread
     for cooling in (0.1, 0.01, 0.001, 0.0002):
         heat = spread * cooling
+        from scipy.optimize import minimize  # noqa: PLC0415
+
         result = minimize(
             negative, point, args=(heat,), jac=True, method="L-BFGS-B", bounds=bounds,
             options={"maxiter": 200, "ftol": 1e-14, "gtol": 1e-12},
@@ -195,6 +194,9 @@ def _by_flow(tables: Tables, capacity: int) -> NDArray[np.intp]:
     start = np.concatenate([np.full(clients, source), who, clients + np.arange(slots)])
     end = np.concatenate([np.arange(clients), clients + where, np.full(slots, sink)])
     size = np.concatenate([np.ones(clients + who.size), np.full(slots, capacity)]).astype(np.int32)
+    from scipy.sparse import csr_array  # noqa: PLC0415
+    from scipy.sparse.csgraph import maximum_flow  # noqa: PLC0415
+
     graph = csr_array((size, (start, end)), shape=(sink + 1, sink + 1))
     flow = maximum_flow(graph, source, sink)
     if flow.flow_value < clients:
