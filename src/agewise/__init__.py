@@ -20,7 +20,15 @@ from agewise.privacy.composition import Release, Total, composed_epsilon
 from agewise.privacy.ledger import BudgetExceeded, Event, Ledger, LedgerDamaged, Policy
 from agewise.privacy.mechanisms import Noised, laplace, seeded_laplace
 from agewise.problem import Client, Problem
-from agewise.process import JointLaw, MarkovChain, PeriodicChain, Process, birth_death
+from agewise.process import (
+    JointLaw,
+    MarkovChain,
+    MeasuredLaw,
+    PeriodicChain,
+    Process,
+    birth_death,
+    delta_limit,
+)
 from agewise.scenario import dump_scenario, load_scenario
 from agewise.scheduling import (
     Certificate,
@@ -48,6 +56,7 @@ __all__ = [
     "Ledger",
     "LedgerDamaged",
     "MarkovChain",
+    "MeasuredLaw",
     "Noise",
     "Noised",
     "PeriodicChain",
@@ -73,6 +82,7 @@ __all__ = [
     "composed_epsilon",
     "cost_tables",
     "delta",
+    "delta_limit",
     "delta_table",
     "dump_scenario",
     "joint_delta",

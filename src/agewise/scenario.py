@@ -14,7 +14,7 @@ from agewise.learning import Estimator
 from agewise.mixing import Method
 from agewise.privacy.calibration import Rule
 from agewise.problem import Client, Objective, Problem
-from agewise.process import MarkovChain, PeriodicChain, Process, birth_death
+from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, Process, birth_death
 from agewise.scenarios import BUILT_IN
 
 VERSION = 1
@@ -89,10 +89,23 @@ class _Periodic(_Entry):
         return PeriodicChain(self.transitions, states)
 
 
+class _Measured(_Entry):
+    kind: Literal["measured"]
+    joints: list[list[list[float]]]
+    limits: list[float]
+    confidence: float
+    day: int
+
+    def build(self, states: list[float]) -> Process:
+        return MeasuredLaw(
+            self.joints, self.limits, states, confidence=self.confidence, day=self.day
+        )
+
+
 class _ClientEntry(_Entry):
     name: str
     samples: int
-    process: Annotated[_BirthDeath | _Chain | _Periodic, Field(discriminator="kind")]
+    process: Annotated[_BirthDeath | _Chain | _Periodic | _Measured, Field(discriminator="kind")]
     law: list[float] | None = None
     states: list[float] | None = None
     weight: float | None = None
@@ -209,9 +222,15 @@ def _process_to_dict(client: Client) -> dict[str, Any]:
         return {"kind": "chain", "transition": client.process.transition.tolist()}
     if isinstance(client.process, PeriodicChain):
         return {"kind": "periodic", "transitions": client.process.transitions.tolist()}
+    if isinstance(client.process, MeasuredLaw):
+        law = client.process
+        return {
+            "kind": "measured", "joints": law.joints.tolist(), "limits": law.limits.tolist(),
+            "confidence": law.confidence, "day": law.day,
+        }  # fmt: skip
     raise InvalidInput(
         f"process of client {client.name!r}", type(client.process).__name__,
-        "a MarkovChain or a PeriodicChain in a scenario file",
+        "a MarkovChain, a PeriodicChain or a MeasuredLaw in a scenario file",
     )  # fmt: skip
 
 
@@ -220,7 +239,7 @@ def first_complaint(error: ValidationError) -> InvalidInput:
     first, count = error.errors()[0], error.error_count()
     path = ""
     for part in first["loc"]:
-        if part in ("birth_death", "chain", "periodic"):
+        if part in ("birth_death", "chain", "measured", "periodic"):
             continue  # the tag of a union, not a key of the file
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
     value: Any = first.get("input")
@@ -229,7 +248,7 @@ def first_complaint(error: ValidationError) -> InvalidInput:
     if first["type"] == "missing":
         value, allowed = "missing", "a value"
     elif first["type"].startswith("union_tag"):
-        path, allowed = f"{path}.kind", "'birth_death', 'chain' or 'periodic'"
+        path, allowed = f"{path}.kind", "'birth_death', 'chain', 'measured' or 'periodic'"
         value = value.get("kind", "missing") if isinstance(value, dict) else value
     elif first["type"] == "extra_forbidden":
         value, allowed = "not a known key", "the keys that agewise init explains"

@@ -2,6 +2,17 @@
 
 from agewise.process.chain import MarkovChain, birth_death, stationary_laws
 from agewise.process.joint import JointLaw, Process
+from agewise.process.measured import MeasuredLaw, block_inflation, delta_limit
 from agewise.process.periodic import PeriodicChain
 
-__all__ = ["JointLaw", "MarkovChain", "PeriodicChain", "Process", "birth_death", "stationary_laws"]
+__all__ = [
+    "JointLaw",
+    "MarkovChain",
+    "MeasuredLaw",
+    "PeriodicChain",
+    "Process",
+    "birth_death",
+    "block_inflation",
+    "delta_limit",
+    "stationary_laws",
+]

@@ -55,6 +55,7 @@ class MeasuredLaw:
             raise InvalidInput("limits", limits, f"{len(tables)} numbers from 0 to 1")
         if not 0 < confidence < 1:
             raise InvalidInput("confidence", confidence, "above 0 and below 1")
+        sums = np.where(abs(sums - 1) < 1e-12, 1.0, sums)  # what travelled comes back bit by bit
         self.joints = frozen(tables / sums[:, None, None])
         self.confidence = float(confidence)
         self.day = whole("day", day, 1)
