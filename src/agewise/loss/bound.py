@@ -192,9 +192,11 @@ def _prepared(problem: Problem) -> _Setting:
 
 def _setting(problem: Problem) -> _Setting:
     """What noise has no part in, shared by all problems that differ only in their noise."""
+    markov = all(client.process.markov for client in problem.clients)
+    mixing = "any_prior" if markov else "exact"  # one that every such process admits
     return _prepared(
         problem.replace(
-            epsilon=1.0, mixing="any_prior", calibration="formula", objective="exact", capacity=None
+            epsilon=1.0, mixing=mixing, calibration="formula", objective="exact", capacity=None
         )
     )
 
