@@ -266,7 +266,7 @@ def refuse_shift(process: Process, starts_at: int, last: int) -> None:
     if starts_at == 0 or isinstance(process, MarkovChain):
         return
     for slot in range(1, last + 1):
-        for until in {last, min(slot + 1, last)}:
+        for until in {last, min(slot + 1, last) if process.markov else last}:
             here = process.kernel(slot, until), process.law(slot)
             there = (
                 process.kernel(slot + starts_at, until + starts_at),
