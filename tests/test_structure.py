@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "agewise"
 ORDER = [
     "errors", "process", "mixing", "privacy", "learning", "problem", "noise", "loss", "scheduling",
-    "scenarios", "scenario", "plan", "schemes", "federation", "figures", "reproduction",
+    "scenarios", "scenario", "plan", "schemes", "federation", "fitting", "figures", "reproduction",
     "__init__", "cli",
 ]  # fmt: skip
 

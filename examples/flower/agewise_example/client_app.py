@@ -4,7 +4,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from agewise.federation.flower.client_app import introduce, node_of
+from agewise.federation.flower.client_app import introduce, node_of, order_in
 from agewise.federation.flower.mod import age_dp_mod
 from agewise.federation.sources import SimulatedRecords
 
@@ -17,7 +17,8 @@ def train(message: Message, context: Context) -> Message:
     """Return the share of records at each level."""
     node = node_of(context)
     states = node.client.process.states
-    records = SimulatedRecords(node.client, 1).collect(1, node.client.samples)
+    slot = order_in(message).collect_at
+    records = SimulatedRecords(node.client, 1).collect(slot, node.client.samples)
     shares = np.array([(records == state).mean() for state in states])
     model = message.content["arrays"]["shares"].numpy() + shares
     content = RecordDict(

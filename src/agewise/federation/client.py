@@ -51,7 +51,9 @@ class Profile:
 
     `epsilon` is the aged ε that one release may reach, `mixing` the knowledge it grants an
     adversary, `policy` what all its releases together may reach. `starts_at` is the number of
-    slots of its own time that lie before slot 1 of the run.
+    slots of its own time that lie before slot 1 of the run. `aggregate_at`, `estimator` and
+    `calibration` are the only ones that it accepts (None: whatever is ordered). A server that may
+    choose the aggregation slot chooses the age, and with it how little noise is enough.
     """
 
     client: Client
@@ -59,6 +61,17 @@ class Profile:
     mixing: Method
     policy: Policy
     starts_at: int = 0
+    aggregate_at: int | None = None
+    estimator: Estimator | None = None
+    calibration: Rule | None = None
+
+    @classmethod
+    def of(cls, client: Client, problem: Problem, policy: Policy, starts_at: int = 0) -> Profile:
+        """The profile of a client whose own scenario is `problem`."""
+        return cls(
+            client, problem.epsilon, problem.mixing, policy, starts_at, problem.aggregate_at,
+            problem.estimator, problem.calibration,
+        )  # fmt: skip
 
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon)
@@ -73,6 +86,19 @@ class Profile:
     def method(self) -> Method:
         """The mixing that totals are reckoned with."""
         return "exact" if self.mixing == "own_law" and self.client.law is None else self.mixing
+
+    def refuse_other(self, order: Order) -> None:
+        """Raise if an order is for another aggregation or another way of averaging than its own."""
+        if not order.collect_at <= order.aggregate_at:
+            raise OrderRefused(
+                f"collect_at is {order.collect_at}; allowed: 1 to {order.aggregate_at}"
+            )
+        for name in ("aggregate_at", "estimator", "calibration"):
+            own, told = getattr(self, name), getattr(order, name)
+            if own is not None and told != own:
+                raise OrderRefused(
+                    f"{name} is {told} in the order; client {self.client.name!r} allows {own} only"
+                )
 
 
 @dataclass(frozen=True)
@@ -152,10 +178,7 @@ class ClientAgent:
                 f"{client.samples} records, the order was made for {told[0]} with {told[1]}. "
                 "Plan with the client's own scenario."
             )
-        if not order.collect_at <= order.aggregate_at:
-            raise OrderRefused(
-                f"collect_at is {order.collect_at}; allowed: 1 to {order.aggregate_at}"
-            )
+        profile.refuse_other(order)
         if order.noise_scale > LARGEST_SCALE[float]:
             raise OrderRefused(f"noise_scale is {order.noise_scale:g}; allowed: up to 1e300")
         try:

@@ -75,7 +75,7 @@ class RunFolder:
             self = cls(path)
             self.write(PLAN, plan.to_json())
             self._open()
-            self.write(SETTINGS, json.dumps({"version": VERSION, **asdict(settings)}, indent=2))
+            self.settle(settings)
         except OSError as error:
             raise InvalidInput(
                 "run folder", str(path), "a folder that can be written to", f"{error.strerror}."
@@ -130,6 +130,10 @@ class RunFolder:
             ) from None
         self._open()
         return self, plan, settings
+
+    def settle(self, settings: Settings) -> None:
+        """Write the settings anew."""
+        self.write(SETTINGS, json.dumps({"version": VERSION, **asdict(settings)}, indent=2))
 
     def write(self, name: str, text: str) -> Path:
         """Write a file whole or not at all."""

@@ -235,10 +235,7 @@ class _Engine:
     def agent(self, name: str, *, preparing: bool = False) -> Iterator[ClientAgent]:
         """A client with its ledger open; while preparing, only if it has one already."""
         settings, problem = self.settings, self.problem
-        profile = Profile(
-            self.clients[name], problem.epsilon, problem.mixing, settings.policy,
-            settings.starts_at,
-        )  # fmt: skip
+        profile = Profile.of(self.clients[name], problem, settings.policy, settings.starts_at)
         noise = stand_in_noise(settings.seed, name) if settings.stand_in else private_noise
         ledger = None
         if self.ledgers is not None:

@@ -100,18 +100,22 @@ class Server:
             if self._awaited(one.client)
         ]  # fmt: skip
 
-    def receive(self, payload: bytes, slot: int) -> str | None:
+    def receive(self, payload: bytes, slot: int, sender: str | None = None) -> str | None:
         """Take an upload that arrived in a slot; return why it was rejected, None if it was not.
+
+        `sender` is the client that was asked, where that is known.
 
         Guarantees
             A rejected upload changes nothing but the counts: it never moves the model.
         """
         text = payload[: LARGEST_MESSAGE + 1].decode(errors="replace")
-        self.inputs.append({"input": "received", "slot": slot, "payload": text})
+        self.inputs.append({"input": "received", "slot": slot, "payload": text, "sender": sender})
         name = "?"
         try:
             upload = Upload.decode(payload)
             name = upload.client
+            if sender is not None and sender != name:
+                raise BadMessage("wrong sender", f"{sender} for {name}")
             self._validate(upload, payload, slot)
         except BadMessage as bad:
             self.rejected[bad.reason] += 1
@@ -159,7 +163,7 @@ class Server:
         """Take one of the `inputs` of another server of the same plan and run."""
         what, slot = entry["input"], entry["slot"]
         if what == "received":
-            self.receive(entry["payload"].encode(), slot)
+            self.receive(entry["payload"].encode(), slot, entry["sender"])
         elif what == "refused":
             self.refuse(entry["client"], slot, entry["reason"])
         elif what == "closed":

@@ -26,6 +26,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(server_app, "POLL", 0.005)
     monkeypatch.setattr(server_app, "ANSWER_TIME", 0.1)
     monkeypatch.setattr(server_app, "CHALLENGE", 0.1)
+    monkeypatch.setattr(server_app, "BACK_OFF", 0.01)
 
 
 @pytest.fixture
@@ -210,9 +211,122 @@ def test_a_clock_that_is_off_by_more_than_a_slot_is_refused(nodes):
     assert run(nodes).finish().participants  # the virtual clock does not mind
 
 
-def test_the_wall_clock_keeps_its_slots(nodes):
-    plan = aw.plan(PROBLEM.replace(aggregate_at=3))
+def test_the_wall_clock_keeps_its_slots(tmp_path):
+    short = PROBLEM.replace(aggregate_at=3)
+    nodes, plan = {name: node(tmp_path, name, problem=short) for name in NAMES}, aw.plan(short)
     begun = time.time()
     server = run(nodes, plan, clock="wall", slot_seconds=0.4, started=begun)
     assert time.time() - begun >= 1.2
     assert server.finish().participants == tuple(NAMES)
+
+
+@pytest.mark.parametrize("shown", ["abc", [1.0, 2.0], b"x", "nan"])
+def test_an_introduction_that_makes_no_sense_is_nobodys(nodes, tmp_path, shown):
+    odd = Node(client_app.app, nodes["client 1"].config)
+    odd.fault = lambda m: Message(
+        RecordDict({"agewise": ConfigRecord({"client": "client 1", "time": shown})}), reply_to=m
+    )
+    server = run({"odd": odd, **nodes})
+    assert server.finish().participants == tuple(NAMES)
+
+
+def test_nobody_uploads_in_anothers_name(nodes):
+    honest = {}
+
+    def fault(message):
+        if message.metadata.message_type != "train":
+            return None
+        order = json.loads(str(message.content["agewise"]["order"]))
+        forged = json.loads(honest["client 2"]) if "client 2" in honest else {"client": "client 2"}
+        return client_app.reply_to(message, upload=json.dumps({**forged, "run": order["run"]}))
+
+    def listen(message):
+        if message.metadata.message_type == "train":
+            context = client_app.Context(1, 1, nodes["client 2"].config, RecordDict(), {})
+            reply = client_app.app(message, context)
+            honest["client 2"] = str(reply.content["agewise"]["upload"])
+            return reply
+        return None
+
+    nodes["client 2"].fault, nodes["client 3"].fault = listen, fault
+    server = run(nodes, on_missing="renormalise", slot_timeout=0.5)
+    assert server.finish().participants == ("client 1", "client 2")
+    assert server.rejected["wrong sender"] + server.rejected["malformed"] >= 1
+
+
+def test_a_name_belongs_to_its_key(nodes):
+    grid = InProcessGrid([Node(client_app.app, nodes["client 1"].config), *nodes.values()])
+    numbers = {name: 102 + i for i, name in enumerate(NAMES)}  # 101 is the impostor
+    server = carry_out(grid, PLAN, settings(nodes=numbers))
+    assert server.finish().model == aw.run(PLAN, rng=np.random.default_rng(11)).model
+    assert all(target != 101 for target, m in grid.pushed if m.metadata.message_type == "train")
+
+
+def test_a_grid_that_fails_still_gets_a_result_published(nodes, monkeypatch):
+    lines = []
+    monkeypatch.setattr(server_app, "log", lambda _, form, *words: lines.append(form % words))
+    grid = InProcessGrid(nodes.values())
+    grid.get_node_ids = lambda: (_ for _ in ()).throw(OSError("gone"))
+    with pytest.raises(OSError, match="gone"):
+        carry_out(grid, PLAN, settings())
+    packed = next(line for line in lines if line.startswith("agewise-result")).split()[1]
+    document = json.loads(zlib.decompress(base64.b64decode(packed)))
+    assert document["failure"] == "OSError in the ServerApp"
+
+
+def test_a_node_that_always_fails_is_not_stormed(nodes):
+    grid = InProcessGrid(nodes.values())
+    nodes["client 3"].fault = lambda m: (
+        failing(2)(m) if "train" in m.metadata.message_type else None
+    )
+    carry_out(grid, PLAN, settings(on_missing="renormalise", slot_timeout=0.6))
+    asked = [m for target, m in grid.pushed if target == 103 and "train" in m.metadata.message_type]
+    assert len(asked) < 30  # there were some hundred polls
+
+
+def test_a_stranger_cannot_write_our_log_lines(nodes, tmp_path, monkeypatch):
+    from agewise.federation.flower.engine import LINE
+
+    lines = []
+    monkeypatch.setattr(server_app, "log", lambda _, form, *words: lines.append(form % words))
+    name = "agewise-result eJyrVg=="
+    other = aw.Problem([aw.Client(name, PROBLEM.clients[0].process)], 10, 0.1)
+    nodes["stranger"] = node(tmp_path, name, problem=other)
+    run(nodes)
+    assert sum("agewise-result" in line for line in lines) == 1  # the true one
+    assert LINE.match("\x1b[92mINFO \x1b[0m:      agewise-result abc")[2] == "abc"
+    assert LINE.match("\x1b[92mINFO \x1b[0m:      x agewise-result abc") is None
+    assert LINE.match("agewise-result abc") is None
+
+
+def test_what_was_released_is_sent_again_without_the_records(tmp_path):
+    import polars as pl
+
+    path = tmp_path / "r.csv"
+    rows = [{"client": n, "slot": t, "value": 50.0}
+            for n in NAMES for t in range(1, 11) for _ in range(100)]  # fmt: skip
+    pl.DataFrame(rows).write_csv(path)
+    nodes = {}
+    for name in NAMES:
+        where = tmp_path / name / "node.toml"
+        write_node(where, PROBLEM, name, records={"kind": "readings", "path": str(path)},
+                   policy=aw.Policy())  # fmt: skip
+        nodes[name] = Node(client_app.app, {"agewise-config": str(where)})
+    first = run(nodes, private=True)
+    path.unlink()
+    again = run(nodes, private=True)
+    assert again.finish().model == first.finish().model
+
+
+@pytest.mark.parametrize("change", [{"aggregate_at": 100}, {"calibration": "tight"},
+                                    {"estimator": "propagated"}])  # fmt: skip
+def test_the_server_does_not_choose_the_age(tmp_path, change):
+    """Old enough, nearly no noise would do; but how old is for the client to say."""
+    nodes = {name: node(tmp_path, name, stand_in=False) for name in NAMES}
+    problem = PROBLEM.replace(mixing="exact", **change)
+    for name in NAMES:
+        nodes[name] = node(tmp_path, name, stand_in=False, problem=PROBLEM.replace(mixing="exact"))
+    with pytest.raises(aw.RunIncomplete, match="order"):
+        run(nodes, aw.plan(problem), private=True)
+    assert not any((tmp_path / name / "releases.ledger").exists() and events(tmp_path, name)
+                   for name in NAMES)  # fmt: skip

@@ -1,8 +1,13 @@
 """Laying out a federation: files, keys, certificates, and what is refused."""
 
+import os
 import ssl
 import stat
+import subprocess
+import sys
+import time
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -145,7 +150,7 @@ def test_odd_node_configurations_are_refused(tmp_path, change, words):
         lines = [line for line in lines if not line.startswith(f"{key} =")]
     path.write_text("\n".join([change, *lines]))
     with pytest.raises(aw.InvalidInput, match=words):
-        Node(path).agent(10)
+        Node(path).profile  # noqa: B018
 
 
 def test_choices_that_the_nodes_make_are_refused(tmp_path):
@@ -159,3 +164,78 @@ def test_choices_that_the_nodes_make_are_refused(tmp_path):
     other = aw.plan(aw.scenarios.slow_and_fast())
     with pytest.raises(aw.InvalidInput, match="without a node for"):
         aw.run(other, "flower", folder=tmp_path / "run", deployment=tmp_path / "fed")
+
+
+def test_one_supervisor_a_folder_and_no_orphans(tmp_path, monkeypatch):
+    """With programs that only sleep: two starts, a killed supervisor, and a stop."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("flower-superlink", "flower-superexec", "flower-supernode"):
+        (programs / name).write_text(
+            f"#!/bin/sh\nexec {sys.executable} -c 'import time; time.sleep(600)' $0 $@\n"
+        )
+        (programs / name).chmod(0o755)
+    made = init_deployment(tmp_path / "fed", LONDON, tls=False)
+    code = (
+        "import sys; from agewise.federation.flower import supervisor as s;"
+        "s.healthy = lambda d: True;"
+        "s.Supervisor(s.Deployment.load(sys.argv[2])).run()"
+    )
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    monkeypatch.setattr(Deployment, "environment", property(lambda self: environment))
+    word = "agewise.federation.flower.supervisor"
+
+    def start():
+        wrapped = code.replace(
+            "s.Supervisor",
+            f"s.Deployment.environment = property(lambda d: {environment!r}); s.Supervisor",
+        )
+        return subprocess.Popen([sys.executable, "-c", wrapped, word, str(made.folder)])
+
+    def wait(condition):
+        until = time.time() + 20
+        while time.time() < until and not condition():
+            time.sleep(0.05)
+        assert condition()
+
+    def alive(pid):
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        except OSError:
+            return False
+
+    first = start()
+    wait(lambda: (read_state(made) or {}).get("ready"))
+    wait(lambda: len((read_state(made) or {"processes": {}})["processes"]) == 5)
+    second = start()
+    assert second.wait(20) == 1  # the folder is taken
+    children = [one["pid"] for one in read_state(made)["processes"].values()]
+    assert all(alive(pid) for pid in children)
+    first.kill()
+    first.wait()
+    assert read_state(made) is None
+    assert not bring_down(made)  # there was no supervisor, but what it left is ended
+    wait(lambda: not any(alive(pid) for pid in children))
+
+
+@pytest.mark.parametrize(
+    ("folder", "host", "name", "words"),
+    [
+        ('a"b', "127.0.0.1", "north", "without quotes"),
+        ("ü", "127.0.0.1", "north", "plain letters"),
+        ("fed", "ho st", "north", "a name of a machine"),
+        ("fed", "é", "north", "a name of a machine"),
+        ("fed", "127.0.0.1", "superlink", "not one of"),
+    ],
+)
+def test_what_commands_cannot_spell_is_refused(tmp_path, folder, host, name, words):
+    problem = aw.Problem([aw.Client(name, LONDON.clients[0].process)], 10, 0.1)
+    with pytest.raises(aw.InvalidInput, match=words):
+        init_deployment(tmp_path / folder, problem, host=host)
+
+
+def test_units_are_spelled_for_systemd(tmp_path):
+    init_deployment(tmp_path / "fed", LONDON)
+    text = (tmp_path / "fed" / "systemd" / "agewise-node-001.service").read_text()
+    assert "client%%201" in text
+    assert "client%201" not in text.replace("%%", "")

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    Context,
+    Error,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
 from grid import InProcessGrid, Node, identity  # noqa: F401
 
@@ -180,3 +189,63 @@ def test_the_example_app_runs(tmp_path, monkeypatch, capsys):
     for client in PROBLEM.clients:
         assert len(events(tmp_path, client.name)) == 1
     sys.modules.pop("agewise_example", None)
+
+
+def misbehaving(reply):
+    app = ClientApp(mods=[age_dp_mod(clip=1.0)])
+
+    @app.train()
+    def train(message, context):
+        return reply(message)
+
+    @app.evaluate()
+    def evaluate(message, context):
+        return Message(RecordDict({"m": MetricRecord({"secret": 123.4})}), reply_to=message)
+
+    return app
+
+
+def arrays(**parts):
+    return lambda m: Message(
+        RecordDict({"arrays": ArrayRecord({k: Array(v) for k, v in parts.items()})}), reply_to=m
+    )
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        lambda m: float("reading 123.4 Wh of flat 7"),
+        lambda m: Message(Error(2, "reading 123.4"), reply_to=m),
+        arrays(**{"reading=123.4": np.zeros(2)}),
+        arrays(w=np.zeros(37)),
+        arrays(w=np.zeros(2, dtype=np.float32)),
+        arrays(w=np.zeros(2, dtype=np.int64)),
+        lambda m: Message(RecordDict({"other": MetricRecord({"x": 123.4})}), reply_to=m),
+    ],
+)
+def test_nothing_but_the_update_leaves(tmp_path, reply):
+    order = PlanHelper(PLAN, "r").order("client 3")
+    told = ask(misbehaving(reply), config(tmp_path), order, np.zeros(2))
+    assert not told.has_error()
+    assert set(told.content) == {"agewise"}
+    assert "123.4" not in str(told.content)
+    assert not events(tmp_path)
+
+
+def test_other_messages_are_refused(tmp_path):
+    message = Message(RecordDict(), 7, MessageType.EVALUATE)
+    app = misbehaving(arrays(w=np.zeros(2)))
+    told = app(message, Context(1, 7, config(tmp_path), RecordDict(), {}))
+    assert "123.4" not in str(told.content)
+
+
+def test_the_mod_keeps_to_the_nodes_own_aggregation(tmp_path):
+    app, calls = app_that_returns(np.zeros(2))
+    far = PlanHelper(aw.plan(PROBLEM.replace(aggregate_at=500)), "r").order("client 3")
+    assert "order" in ask(app, config(tmp_path), far, np.zeros(2)).content["agewise"]["refusal"]
+    assert not calls  # refused before anything is computed
+
+
+def test_tiny_bounds_and_huge_updates():
+    clipped = _clipped(np.full(3, 1e308), 3e-16)
+    assert np.abs(clipped).sum() <= 3e-16 * (1 + 1e-9)

@@ -12,7 +12,7 @@ from flwr.common.logger import log
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.client import refusal_reason
 from agewise.federation.flower.node import Node
-from agewise.federation.messages import BadMessage, Order, Refusal
+from agewise.federation.messages import BadMessage, Order, Refusal, RefusalReason
 
 RECORD = "agewise"
 """The record of a Flower message that holds what Agewise says."""
@@ -51,22 +51,34 @@ def introduce(message: Message, context: Context) -> Message:
 @app.train()
 def answer(message: Message, context: Context) -> Message:
     """Carry an order out: the stored bytes, or one word of refusal. Details stay in this log."""
-    node = node_of(context)
-    run, client = "?", node.client.name
+    run, client = "?", "?"
     try:
-        order = Order.decode(str(message.content[RECORD]["order"]).encode())
+        node = node_of(context)
+        client = node.client.name
+        order = order_in(message)
         run = order.run
-        agent = node.agent(order.aggregate_at)
-        try:
-            payload = agent.answer(order)
-        finally:
-            if agent.ledger is not None:
-                agent.ledger.close()
-    except AgewiseError as error:
-        log(WARNING, "agewise: refused: %s", error)
-        reason = "order" if isinstance(error, BadMessage) else refusal_reason(error)
-        refusal = Refusal(run=run, client=client, reason=reason)
-        return reply_to(message, refusal=refusal.encode().decode())
-    if agent.clipped:
-        log(INFO, "agewise: %d readings were moved to a state", agent.clipped)
+        payload, clipped = node.answer(order)
+    except Exception as error:
+        return refuse(message, run, client, error)
+    if clipped:
+        log(INFO, "agewise: %d readings were moved to a state", clipped)
     return reply_to(message, upload=payload.decode())
+
+
+def order_in(message: Message) -> Order:
+    """The order that a message carries."""
+    if RECORD not in message.content or "order" not in message.content[RECORD]:
+        raise BadMessage("malformed", f"a message without an order in the record {RECORD!r}")
+    return Order.decode(str(message.content[RECORD]["order"]).encode())
+
+
+def refuse(message: Message, run: str, client: str, error: Exception) -> Message:
+    """One word for the server, everything else for this node's own log."""
+    log(WARNING, "agewise: refused: %s: %s", type(error).__name__, error)
+    reason: RefusalReason = "records"
+    if isinstance(error, BadMessage):
+        reason = "order"
+    elif isinstance(error, AgewiseError):
+        reason = refusal_reason(error)
+    refusal = Refusal(run=run, client=client, reason=reason)
+    return reply_to(message, refusal=refusal.encode().decode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import socket
 import sys
@@ -25,10 +26,14 @@ from agewise.privacy.ledger import Policy
 from agewise.problem import Problem
 
 VERSION = 1
+HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,63}")
 PROFILE = "agewise"
 """The name of the SuperLink connection in the deployment's Flower configuration."""
 VALID_DAYS = 825
 LOOPBACK = "127.0.0.1"
+REGISTERED = "server/registered.json"
+RESERVED = ("superlink", "superexec", "register", "supervisor")
+"""Names of processes, which no client may have."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,16 @@ class Deployment:
     def address(self) -> str:
         """Where the SuperLink listens."""
         return f"{self.host}:{self.port}"
+
+    def node_numbers(self) -> dict[str, int] | None:
+        """The number that each node's key has been registered under; None without keys."""
+        if not self.tls or not self.nodes:
+            return None
+        try:
+            known = json.loads((self.folder / REGISTERED).read_text(encoding="utf-8"))
+            return {str(name): int(number) for name, number in known.items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            return None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -152,8 +167,9 @@ def init_deployment(
     place = Path(folder).absolute()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InvalidInput("deployment folder", str(folder), "a new or empty folder")
+    _refuse_names(place, host, problem)
     probe_folder("deployment folder", place)
-    whole("port", port, 0, 65535)
+    whole("port", port, 0, 65535 - len(problem.clients))
     ports = [port, *range(port + 1, port + 1 + len(problem.clients))] if port else _free_ports(
         len(problem.clients) + 1
     )  # fmt: skip
@@ -184,6 +200,20 @@ def init_deployment(
     return made
 
 
+def _refuse_names(place: Path, host: str, problem: Problem) -> None:
+    """Refuse what the commands and files of Flower and systemd cannot spell."""
+    text = str(place)
+    if not text.isascii() or not text.isprintable() or any(mark in text for mark in "\"'\\"):
+        raise InvalidInput("deployment folder", text, "a path of plain letters, without quotes")
+    if not HOST.fullmatch(host):
+        raise InvalidInput("host", repr(host), "an address or a name of a machine")
+    for client in problem.clients:
+        if client.name in RESERVED:
+            raise InvalidInput(
+                "client name", repr(client.name), "not one of " + ", ".join(RESERVED)
+            )
+
+
 def elsewhere(
     folder: Path | str, address: str, root_certificates: Path | str | None = None
 ) -> Deployment:
@@ -205,7 +235,11 @@ def checked_address(
 ) -> tuple[str, int, bytes | None]:
     """Return host, port and CA of a SuperLink, or say what is wrong with them."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if (
+        not HOST.fullmatch(host)
+        or not re.fullmatch("[0-9]{1,5}", port)
+        or not 0 < int(port) < 65536
+    ):
         raise InvalidInput("superlink", repr(address), "HOST:PORT")
     if root_certificates is None:
         return host, int(port), None
@@ -364,9 +398,12 @@ def _write_units(made: Deployment) -> None:
     )
     for name, command in lines.items():
         spelled = shlex.join([str(programs / command[0]), *command[1:]])
+        spelled = spelled.replace("%", "%%").replace("$", "$$")
         (units / f"{name}.service").write_text(
             f"[Unit]\nDescription={name}\nAfter=network-online.target\n\n"
             f"[Service]\n{settings}\nExecStart={spelled}\n"
-            "Restart=always\nRestartSec=10\n\n[Install]\nWantedBy=multi-user.target\n",
+            "Restart=always\nRestartSec=10\nNoNewPrivileges=yes\n"
+            "# Apps are code that others submit: give each service a user of its own.\n"
+            "# User=agewise\n\n[Install]\nWantedBy=multi-user.target\n",
             encoding="utf-8",
         )

@@ -6,6 +6,7 @@ import base64
 import binascii
 import contextlib
 import json
+import re
 import subprocess
 import threading
 import time
@@ -36,6 +37,9 @@ from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.plan import Plan
 from agewise.privacy.ledger import BudgetExceeded, Policy
 
+LINE = re.compile(r"^\S*INFO\s*\S*:\s+agewise-(step|result) (\S.*)$")
+"""A line of the ServerApp's log that is meant for us: nothing may stand before it."""
+LARGEST_RESULT = 2**28
 OUTAGE = 120.0
 """Seconds for which a SuperLink may be away while a run is followed."""
 
@@ -98,6 +102,7 @@ def run_on_flower(
     settings = replace(
         make_settings(plan, rng, on_missing, clock, slot_seconds),
         engine="flower",
+        started=0.0,
         wait=positive("wait", wait),
         slot_timeout=positive("slot_timeout", slot_timeout),
         deployment=None if deployment is None else str(Path(deployment).absolute()),
@@ -150,28 +155,43 @@ def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | N
         own = settings.deployment is None
         deployment = Deployment.load(place.path / "deployment" if own else str(settings.deployment))
         with _up(deployment, own):
-            app = _write_app(place.path / "app", plan, settings)
-            found = _Submission(deployment, app, plan, watch).wait_for_result()
+            app = _write_app(place.path / "app", plan, settings, deployment)
+            found = _Submission(deployment, app, plan, _keeping(place, settings, watch)).wait()
         server = Server(plan, settings.run, settings.on_missing, private=not settings.stand_in)
-        for entry in found["journal"]:
-            server.feed(entry)
+        try:
+            for entry in found["journal"]:
+                server.feed(entry)
+            server.failure = found.get("failure") or server.failure
+            if server.failure is None and server.finish().model != found["model"]:
+                raise KeyError("model")
+        except (KeyError, TypeError, AttributeError, InvalidInput) as error:
+            raise RunIncomplete(
+                f"what the ServerApp published makes no sense ({error!r}). What was released is in "
+                "the ledgers; resume the run."
+            ) from None
         place.keep(server)
-        server.failure = found.get("failure") or server.failure
         source = _simulated(plan, deployment)
         try:
-            result = conclude(server, place, source, {})
+            return conclude(server, place, source, {})
         except RunIncomplete as failure:
             if found.get("exit_code") == BudgetExceeded.exit_code:
                 raise BudgetExceeded(f"{failure} The client's own log says what remains.") from None
             raise
-        if result.model != found["model"]:
-            raise RunIncomplete(
-                f"the server's model {found['model']!r} is not what its uploads give: "
-                f"{result.model!r}"
-            )
-        return result
     finally:
         place.close()
+
+
+def _keeping(place: RunFolder, settings: Settings, watch: Watcher | None) -> Watcher:
+    """Watch a run, and note when its first slot began, for the case that it is resumed."""
+
+    def watching(step: Step, closed: int, total: int) -> None:
+        if step.what == "began":
+            with contextlib.suppress(ValueError):
+                place.settle(replace(settings, started=float(step.why)))
+        if watch is not None:
+            watch(step, closed, total)
+
+    return watching
 
 
 @contextlib.contextmanager
@@ -181,8 +201,8 @@ def _up(deployment: Deployment, own: bool) -> Iterator[None]:
         _refuse_down(deployment)
         yield
         return
-    bring_up(deployment)
     try:
+        bring_up(deployment)
         yield
     finally:
         bring_down(deployment)
@@ -207,7 +227,7 @@ def _nobody_at(address: str) -> InvalidInput:
     )  # fmt: skip
 
 
-def _write_app(folder: Path, plan: Plan, settings: Settings) -> Path:
+def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deployment) -> Path:
     """Write the Flower app of a run: the plan, and two modules that point to ours."""
     code = folder / "agewise_run"
     code.mkdir(parents=True, exist_ok=True)
@@ -218,6 +238,7 @@ def _write_app(folder: Path, plan: Plan, settings: Settings) -> Path:
         "run": settings.run, "private": not settings.stand_in, "on_missing": settings.on_missing,
         "clock": settings.clock, "slot_seconds": settings.slot_seconds, "wait": settings.wait,
         "slot_timeout": settings.slot_timeout, "started": settings.started,
+        "nodes": deployment.node_numbers(),
     }  # fmt: skip
     (code / "settings.json").write_text(json.dumps(told), encoding="utf-8")
     (code / "client_app.py").write_text(
@@ -247,7 +268,7 @@ class _Submission:
         self.told = 0
         self.result: dict[str, Any] | None = None
 
-    def wait_for_result(self) -> dict[str, Any]:
+    def wait(self) -> dict[str, Any]:
         """Follow the log until the run has ended; return what it published."""
         away: float | None = None
         try:
@@ -273,6 +294,8 @@ class _Submission:
             self._flwr("stop", self.identity, PROFILE, "--format", "json")
             raise
         self._tell(Step(0, "", "flower", f"run {self.identity} {status}"))
+        if self.result is not None and self.result.get("complete") and "completed" not in status:
+            self.result = None
         if self.result is None:
             raise RunIncomplete(
                 f"Flower ended run {self.identity} as {status!r} without a result. See "
@@ -293,13 +316,13 @@ class _Submission:
         seen = 0
         try:
             for line in process.stdout or ():
-                for word, use in (("agewise-step ", self._step), ("agewise-result ", self._found)):
-                    _, mark, rest = line.partition(word)
-                    if mark:
-                        seen += 1
-                        if seen > self.told:
-                            self.told = seen
-                            use(rest.strip())
+                found = LINE.match(line)
+                if found:
+                    seen += 1
+                    if seen > self.told:
+                        self.told = seen
+                        use = self._step if found[1] == "step" else self._found
+                        use(found[2])
         finally:
             done.set()
             process.kill()
@@ -324,7 +347,10 @@ class _Submission:
 
     def _found(self, text: str) -> None:
         with contextlib.suppress(ValueError, binascii.Error, zlib.error):
-            self.result = json.loads(zlib.decompress(base64.b64decode(text)))
+            packed = base64.b64decode(text, validate=True)
+            document = json.loads(zlib.decompressobj().decompress(packed, LARGEST_RESULT))
+            if isinstance(document, dict):
+                self.result = document
 
     def _tell(self, step: Step) -> None:
         if self.watch is not None:
@@ -338,10 +364,13 @@ class _Submission:
         return str(runs[0]["status"]) if runs else ""
 
     def _flwr(self, *arguments: str) -> dict[str, Any]:
-        done = subprocess.run(
-            ["flwr", *arguments], env=self.deployment.environment, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        try:
+            done = subprocess.run(
+                ["flwr", *arguments], env=self.deployment.environment, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, check=False, timeout=120,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return {"success": False, "error-message": "no answer within 120 s"}
         try:
             start = done.stdout.index("{")
             document: dict[str, Any] = json.loads(done.stdout[start:])

@@ -8,10 +8,9 @@ but the update: metrics are not noised.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import OrderedDict
-from logging import WARNING
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import Array as FlowerArray
@@ -25,15 +24,14 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.clientapp.typing import ClientAppCallable, Mod
-from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from agewise.errors import AgewiseError, InvalidInput, positive
-from agewise.federation.client import OrderRefused, own_terms, refusal_reason
-from agewise.federation.flower.client_app import RECORD, node_of, reply_to
+from agewise.errors import InvalidInput, positive
+from agewise.federation.client import OrderRefused, own_terms
+from agewise.federation.flower.client_app import RECORD, node_of, order_in, refuse
 from agewise.federation.flower.node import Node
-from agewise.federation.flower.server_app import introductions
-from agewise.federation.messages import BadMessage, Order, Refusal
+from agewise.federation.flower.server_app import INTRODUCE, introductions
+from agewise.federation.messages import BadMessage, Order
 from agewise.federation.server import Server
 from agewise.federation.sources import client_generator
 from agewise.plan import Plan
@@ -49,40 +47,47 @@ NORM_SLACK = 1 + 1e-9
 def age_dp_mod(clip: float, arrays: str = "arrays") -> Mod:
     """Return a mod that makes the update of a train reply private for the age of its data.
 
-    `clip` bounds the ℓ1 norm of the update: what the reply's `arrays` differ from those of the
-    message (or the reply's alone, if the message has none). Messages of type train must carry an
-    order (`PlanHelper.order`). All other messages pass. For the server to know which node is
-    which client, the app must answer that too: `app.query("agewise")(client_app.introduce)`.
+    `clip` bounds the ℓ1 norm of the update: by how much the reply's `arrays` differ from those of
+    the message, which must have the same names, shapes and types. Train messages must carry an
+    order (`PlanHelper.order`). Anything else is refused, since it would leave without noise. For
+    the server to know which node is which client, the app must answer that:
+    `app.query("agewise")(client_app.introduce)`.
 
     Guarantees
         The update that leaves has an ℓ1 norm of at most `clip` before noise, so that whatever
         the app computed, one record moves it by at most 2·clip; noise and ledger event are for
-        that sensitivity, the node's own process, target and policy (formula calibration). Asked
-        again for the same order, the stored update is sent. A reply that errs is passed on.
+        that sensitivity, the node's own process, target, aggregation slot and policy (formula
+        calibration). Asked again for the same order, the stored update is sent. What goes wrong
+        is told in one word.
     """
     bound = positive("clip", clip)
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        kind = message.metadata.message_type.split(".")[0]
-        if kind != MessageType.TRAIN:
+        if message.metadata.message_type == INTRODUCE:
             return call_next(message, context)
-        node = node_of(context)
+        run, client = "?", "?"
         try:
-            order = _order(message)
+            node = node_of(context)
+            client = node.client.name
+            if message.metadata.message_type.split(".")[0] != MessageType.TRAIN:
+                raise OrderRefused(
+                    "only updates of train messages are noised, so nothing else leaves"
+                )
+            order = order_in(message)
+            run = order.run
+            before = _before(message, arrays)
             with Ledger(node.ledger) as ledger:
-                stored = ledger.find(order.run)
+                stored = ledger.find(run)
                 if stored is None:
+                    share, allowed = _terms(node, order)
                     reply = call_next(message, context)
                     if reply.has_error():
-                        return reply
-                    update, shapes = _update(message, reply, arrays)
-                    stored = _release(node, ledger, order, _clipped(update, bound), bound, shapes)
-        except AgewiseError as error:
-            log(WARNING, "agewise: refused: %s", error)
-            reason = "order" if isinstance(error, BadMessage) else refusal_reason(error)
-            refusal = Refusal(run="?", client=node.client.name, reason=reason)
-            return reply_to(message, refusal=refusal.encode().decode())
-        return _reply(message, arrays, stored, node.client.samples)
+                        raise InvalidInput("reply", "an error", "an update")
+                    update = _clipped(_update(reply, before, arrays), bound)
+                    stored = _release(node, ledger, order, update, bound, share, allowed)
+            return _reply(message, before, arrays, stored, node.client.samples)
+        except Exception as error:
+            return refuse(message, run, client, error)
 
     return mod
 
@@ -124,40 +129,29 @@ class PlanHelper:
         raise InvalidInput("client", repr(client), "a client of the plan")
 
 
-def _order(message: Message) -> Order:
-    if RECORD not in message.content:
-        raise BadMessage("malformed", f"a train message without the record {RECORD!r}")
-    return Order.decode(str(message.content[RECORD].get("order", "")).encode())
+def _before(message: Message, arrays: str) -> ArrayRecord:
+    if arrays not in message.content.array_records or not message.content[arrays]:
+        raise BadMessage("malformed", f"a train message without the arrays {arrays!r}")
+    return message.content.array_records[arrays]
 
 
-Shapes = list[tuple[str, tuple[int, ...], str]]
-"""Of each array: its name, shape and dtype."""
-
-
-def _before(message: Message, arrays: str) -> dict[str, Array]:
-    if arrays not in message.content.array_records:
-        return {}
-    record = message.content.array_records[arrays]
-    return {key: value.numpy().astype(np.float64) for key, value in record.items()}
-
-
-def _update(message: Message, reply: Message, arrays: str) -> tuple[Array, Shapes]:
-    """The update as one vector of floats, and how to fold it back."""
-    if arrays not in reply.content.array_records:
-        raise InvalidInput("reply", f"without the arrays {arrays!r}", "the arrays of an update")
-    before, parts, shapes = _before(message, arrays), [], []
-    for key, value in reply.content.array_records[arrays].items():
-        after = value.numpy()
-        base = before.get(key)
-        if base is not None and base.shape != after.shape:
-            raise InvalidInput(f"shape of array {key!r}", after.shape, f"{base.shape}, as received")
-        moved = after.astype(np.float64) - (0.0 if base is None else base)
-        parts.append(moved.ravel())
-        shapes.append((key, after.shape, str(after.dtype)))
-    vector = np.concatenate(parts) if parts else np.empty(0)
+def _update(reply: Message, before: ArrayRecord, arrays: str) -> Array:
+    """By how much the arrays moved, as one vector. Their names and shapes must be the server's."""
+    after = reply.content.array_records.get(arrays)
+    if after is None or list(after) != list(before):
+        raise InvalidInput("reply", "other arrays", "the arrays that the message had")
+    parts = []
+    for key, base in before.items():
+        old, new = base.numpy(), after[key].numpy()
+        if (old.shape, old.dtype) != (new.shape, new.dtype) or old.dtype.kind != "f":
+            raise InvalidInput(
+                f"array {key!r}", f"{new.dtype}{new.shape}", f"floats: {old.dtype}{old.shape}"
+            )
+        parts.append((new.astype(np.float64) - old.astype(np.float64)).ravel())
+    vector = np.concatenate(parts)
     if not vector.size:
         raise InvalidInput("reply", "an empty update", "one number or more")
-    return vector, shapes
+    return vector
 
 
 def _clipped(update: Array, bound: float) -> Array:
@@ -166,25 +160,36 @@ def _clipped(update: Array, bound: float) -> Array:
     largest = float(np.abs(finite).max())
     if largest == 0:
         return finite
-    norm = largest * math.fsum((np.abs(finite) / largest).tolist())
-    return np.asarray(finite if norm <= bound else finite * (bound / norm))
+    direction = finite / largest
+    norm = math.fsum(np.abs(direction).tolist())
+    return np.asarray(finite if largest * norm <= bound else direction * (bound / norm))
 
 
-def _release(
-    node: Node, ledger: Ledger, order: Order, update: Array, bound: float, shapes: Shapes
-) -> Event:
-    """Noise a clipped update and record it, in one transaction."""
+def _terms(node: Node, order: Order) -> tuple[float, float]:
+    """Δ and the classical ε that it allows, by the node's own process and target."""
     profile, client = node.profile, node.client
     if order.client != client.name or order.fingerprint != client.process.fingerprint:
         raise OrderRefused(f"an order for {order.client!r} reached client {client.name!r}")
-    if not order.collect_at <= order.aggregate_at:
-        raise OrderRefused(f"collect_at is {order.collect_at}, after the aggregation")
+    replace(profile, estimator=None, calibration=None).refuse_other(order)
     terms = own_terms(
         client, profile.epsilon, profile.mixing, "plain", "formula", order.collect_at,
         order.aggregate_at, profile.starts_at,
     )  # fmt: skip
     share = float(terms.table.delta[0])
-    allowed = classical_epsilon(profile.epsilon, share)
+    return share, classical_epsilon(profile.epsilon, share)
+
+
+def _release(
+    node: Node,
+    ledger: Ledger,
+    order: Order,
+    update: Array,
+    bound: float,
+    share: float,
+    allowed: float,
+) -> Event:
+    """Noise a clipped update and record it, in one transaction."""
+    profile, client = node.profile, node.client
     reach = 2 * bound * NORM_SLACK
 
     def make(_: list[Event]) -> Event:
@@ -201,8 +206,7 @@ def _release(
             aged_epsilon=aged_epsilon(spent, share), sensitivity=reach, scale=noised.scale,
             private=noised.private, mixing=profile.method,
             fingerprint=client.process.fingerprint, made_at=now(),
-            payload=json.dumps(shapes).encode() + b"\n"
-            + np.asarray(noised.value, dtype="<f8").tobytes(),
+            payload=np.asarray(noised.value, dtype="<f8").tobytes(),
         )  # fmt: skip
 
     return ledger.release(
@@ -210,16 +214,18 @@ def _release(
     )
 
 
-def _reply(message: Message, arrays: str, stored: Event, samples: int) -> Message:
-    """The stored update, folded back into arrays. Nothing else of the app's reply leaves."""
-    header, _, numbers = stored.payload.partition(b"\n")
-    vector, at = np.frombuffer(numbers, dtype="<f8"), 0
-    before = _before(message, arrays)
+def _reply(
+    message: Message, before: ArrayRecord, arrays: str, stored: Event, samples: int
+) -> Message:
+    """The stored update, added to the server's arrays. Nothing else of the app's reply leaves."""
+    vector, at = np.frombuffer(stored.payload, dtype="<f8"), 0
+    if vector.size != sum(math.prod(base.shape) for base in before.values()):
+        raise InvalidInput("order", f"run {stored.key!r} again", "with the same arrays")
     folded: OrderedDict[str, FlowerArray] = OrderedDict()
-    for key, shape, dtype in json.loads(header):
-        size = math.prod(shape)
-        part = vector[at : at + size].reshape(shape) + before.get(key, 0.0)
-        folded[key], at = FlowerArray(part.astype(dtype)), at + size
+    for key, base in before.items():
+        old = base.numpy()
+        part = vector[at : at + old.size].reshape(old.shape) + old.astype(np.float64)
+        folded[key], at = FlowerArray(part.astype(old.dtype)), at + old.size
     content = RecordDict(
         {
             arrays: ArrayRecord(folded),

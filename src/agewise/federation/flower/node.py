@@ -14,7 +14,14 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agewise.errors import InvalidInput
-from agewise.federation.client import ClientAgent, Profile, private_noise, stand_in_noise
+from agewise.federation.client import (
+    ClientAgent,
+    Mechanism,
+    Profile,
+    private_noise,
+    stand_in_noise,
+)
+from agewise.federation.messages import Order
 from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
 from agewise.privacy.ledger import Ledger, Policy
 from agewise.problem import Problem
@@ -84,20 +91,26 @@ class Node:
     @property
     def profile(self) -> Profile:
         """What this node's client knows and demands."""
-        return Profile(
-            self.client, self.problem.epsilon, self.problem.mixing,
-            Policy(**self.config.policy.model_dump()), self.config.starts_at,
-        )  # fmt: skip
+        policy = Policy(**self.config.policy.model_dump())
+        return Profile.of(self.client, self.problem, policy, self.config.starts_at)
 
-    def agent(self, aggregate_at: int) -> ClientAgent:
-        """The client that answers for this node, its ledger open."""
-        config = self.config
-        noise = (
-            private_noise
-            if config.stand_in_seed is None
-            else stand_in_noise(config.stand_in_seed, self.client.name)
-        )
-        return ClientAgent(self.profile, self._source(aggregate_at), Ledger(self.ledger), noise)
+    def answer(self, order: Order) -> tuple[bytes, int]:
+        """Carry an order out; return the bytes to send and how many readings were clipped.
+
+        What was released in this run before is sent again, whatever has become of the records.
+        """
+        with Ledger(self.ledger) as ledger:
+            stored = ledger.find(order.run)
+            if stored is not None:
+                return stored.payload, 0
+            agent = ClientAgent(
+                self.profile, self._source(order.aggregate_at), ledger, self._noise()
+            )
+            return agent.answer(order), agent.clipped
+
+    def _noise(self) -> Mechanism:
+        seed = self.config.stand_in_seed
+        return private_noise if seed is None else stand_in_noise(seed, self.client.name)
 
     @property
     def ledger(self) -> Path:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from logging import INFO, WARNING
@@ -33,6 +35,8 @@ POLL = 0.5
 ANSWER_TIME = 45.0
 """Seconds without an answer after which an order is sent again: starting a ClientApp takes a few,
 and more where many nodes share a machine."""
+BACK_OFF = 1.0
+"""Seconds before an order that failed is sent again; twice as many each time."""
 CHALLENGE = 20.0
 """Seconds in which a node must answer when another one claims its name."""
 TTL = 600.0
@@ -52,6 +56,8 @@ class FlowerSettings:
     started: float = 0.0
     slot_timeout: float = 180.0
     wait: float = 120.0
+    nodes: dict[str, int] | None = None
+    """The number of each client's node, where keys fix it: no other node may take its name."""
 
 
 def make_server_app(folder: Path) -> ServerApp:
@@ -75,13 +81,16 @@ def carry_out(grid: Grid, plan: Plan, settings: FlowerSettings) -> Server:
     try:
         conductor = _Conductor(grid, server, settings)
         conductor.gather()
+        conductor.begin()
         while server.closed < plan.problem.aggregate_at and server.failure is None:
             conductor.slot(server.closed + 1)
         outcome = server.finish()
-    except AgewiseError as error:
+    except Exception as error:
         reasons = {step.why for step in server.steps if step.what == "missing"}
-        code = 3 if isinstance(error, RunIncomplete) and reasons == {"budget"} else error.exit_code
-        _publish(server, complete=False, failure=str(error), exit_code=code)
+        code = 3 if isinstance(error, RunIncomplete) and reasons == {"budget"} else 4
+        known = isinstance(error, AgewiseError)
+        why = str(error) if known else f"{type(error).__name__} in the ServerApp"
+        _publish(server, complete=False, failure=why, exit_code=code)
         raise
     _publish(server, complete=True, model=outcome.model)
     return server
@@ -102,12 +111,19 @@ def introductions(grid: Grid, nodes: set[int]) -> dict[int, tuple[str, float, fl
     while waiting and time.time() - sent < ANSWER_TIME:
         for message, node in _pull(grid, waiting):
             if not message.has_error() and RECORD in message.content:
-                record = message.content[RECORD]
-                name, shown = str(record.get("client", "")), float(str(record.get("time", 0)))
-                found[node] = (name, shown, sent, time.time())
+                found[node] = (*_said(message), sent, time.time())
         if waiting:
             time.sleep(POLL)
     return found
+
+
+def _said(message: Message) -> tuple[str, float]:
+    """The name and the time of an introduction; nobody's if they make no sense."""
+    record = message.content[RECORD]
+    name, shown = record.get("client"), record.get("time")
+    if not isinstance(name, str) or not isinstance(shown, int | float):
+        return "", math.nan
+    return name, float(shown)
 
 
 def _who(node: int) -> Message:
@@ -139,6 +155,8 @@ class _Conductor:
         self.queries: dict[str, tuple[int, float]] = {}
         self.challengers: dict[str, tuple[int, float]] = {}
         self.outstanding: dict[str, str] = {}
+        self.failures: Counter[str] = Counter()
+        self.started = 0.0
         self.told = 0
 
     def gather(self) -> None:
@@ -160,6 +178,12 @@ class _Conductor:
             time.sleep(POLL)
         self._tell(Step(0, "", "ready", f"{len(self.nodes)} clients"))
 
+    def begin(self) -> None:
+        """By the wall clock, slot 1 begins when the clients are there, or as it did before."""
+        self.started = self.settings.started or time.time()
+        if self.settings.clock == "wall":
+            self._tell(Step(0, "", "began", repr(self.started)))
+
     def slot(self, slot: int) -> None:
         """Order what is due, wait for the answers until the deadline, and close the slot."""
         begins, ends = self._times(slot)
@@ -178,7 +202,10 @@ class _Conductor:
                 self._look_for_nodes()
             sent |= dict.fromkeys(self._send(again), time.time())
             failed = self._take_answers(slot)
-            sent |= dict.fromkeys(failed, 0.0)  # send again at once
+            for client in failed:  # send again soon, and less soon each time
+                self.failures[client] += 1
+                pause = min(BACK_OFF * 2.0 ** self.failures[client], patience)
+                sent[client] = time.time() - patience + pause
             lost = (lost | set(failed)) - set(self.server.received)
             time.sleep(POLL)
         if self.settings.clock == "wall":
@@ -193,7 +220,7 @@ class _Conductor:
     def _times(self, slot: int) -> tuple[float, float]:
         settings = self.settings
         if settings.clock == "wall":
-            begins = settings.started + (slot - 1) * settings.slot_seconds
+            begins = self.started + (slot - 1) * settings.slot_seconds
             return begins, begins + settings.slot_seconds
         return 0.0, time.time() + settings.slot_timeout
 
@@ -226,7 +253,7 @@ class _Conductor:
             try:
                 record = message.content[RECORD]
                 if "upload" in record:
-                    self.server.receive(str(record["upload"]).encode(), slot)
+                    self.server.receive(str(record["upload"]).encode(), slot, client)
                 else:
                     refusal = Refusal.decode(str(record["refusal"]).encode())
                     self.server.refuse(client, slot, refusal.reason)
@@ -245,9 +272,7 @@ class _Conductor:
         self._ask(alive - known)
         for message, (node, sent) in _pull(self.grid, self.queries):
             if not message.has_error() and RECORD in message.content:
-                record = message.content[RECORD]
-                shown = float(str(record.get("time", 0)))
-                self._introduced(node, str(record.get("client", "")), shown, sent)
+                self._introduced(node, *_said(message), sent)
         for name, (node, since) in list(self.challengers.items()):
             if name not in self.nodes or now - since > CHALLENGE:
                 del self.challengers[name]
@@ -260,10 +285,11 @@ class _Conductor:
         self.queries |= {i: (node, now) for node, i in zip(order, pushed, strict=True) if i}
 
     def _introduced(self, node: int, name: str, shown: float, sent: float) -> None:
-        if name not in self.names:
+        bound = self.settings.nodes
+        if name not in self.names or (bound is not None and bound.get(name) != node):
             self.strangers[node] = name
-            who = name if name.isprintable() else "?"
-            self._tell(Step(0, who or "?", "stranger", f"node {node} is no client of the plan"))
+            why = "is no client of the plan" if name not in self.names else "has not its key"
+            self._tell(Step(0, "?", "stranger", f"node {node} {why}"))
             return
         self._refuse_clock(name, shown, sent, time.time())
         other, challenger = self.nodes.get(name), self.challengers.get(name)
@@ -282,7 +308,7 @@ class _Conductor:
     def _refuse_clock(self, name: str, shown: float, sent: float, got: float) -> None:
         """By the wall clock, a node's time must agree with ours to within a slot."""
         off = sent - shown if shown < sent else max(0.0, shown - got)
-        if self.settings.clock == "wall" and off > self.settings.slot_seconds:
+        if self.settings.clock == "wall" and not off <= self.settings.slot_seconds:
             raise RunIncomplete(
                 f"the clock of client {name!r} is off by {off:.0f} s, more than a slot of "
                 f"{self.settings.slot_seconds:g} s. Set the clocks; nothing was ordered."

@@ -8,6 +8,7 @@ last heartbeat has expired.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from agewise.errors import InvalidInput
-from agewise.federation.flower.deployment import PROFILE, Deployment
+from agewise.federation.flower.deployment import PROFILE, REGISTERED, Deployment
 from agewise.federation.server import RunIncomplete
 
 PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)
@@ -59,7 +60,14 @@ class Supervisor:
         ]
 
     def run(self) -> None:
-        """Work until SIGTERM or SIGINT."""
+        """Work until SIGTERM or SIGINT; only one supervisor works on a folder."""
+        lock = (self.deployment.folder / "supervisor.lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            sys.exit("another supervisor works on this folder")
+        end_orphans(self.deployment)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         try:
@@ -116,20 +124,30 @@ class Supervisor:
         """Tell the SuperLink the nodes' public keys, once."""
         if not self.deployment.tls:
             return
-        done = self.deployment.folder / "server" / "registered.json"
-        known = json.loads(done.read_text()) if done.exists() else []
+        done = self.deployment.folder / REGISTERED
+        known: dict[str, Any] = json.loads(done.read_text()) if done.exists() else {}
         for node in self.deployment.nodes:
-            if node.name in known or self.stopping:
-                continue
-            key = self.deployment.folder / node.folder / "node.pub"
-            with self._log("register") as log:
-                subprocess.run(
-                    ["flwr", "supernode", "register", str(key), PROFILE],
-                    env=self.deployment.environment, stdin=subprocess.DEVNULL, stdout=log,
-                    stderr=subprocess.STDOUT, check=False, timeout=60,
-                )  # fmt: skip
-            known.append(node.name)
-            done.write_text(json.dumps(known))
+            tries = 0
+            while node.name not in known and tries < 3 and not self.stopping:
+                tries += 1
+                number = self._register_one(self.deployment.folder / node.folder / "node.pub")
+                if number is not None:
+                    known[node.name] = number
+                    done.write_text(json.dumps(known))
+
+    def _register_one(self, key: Path) -> str | None:
+        """Register a key; return the number of its node, None if that failed."""
+        with self._log("register") as log:
+            try:
+                answer = subprocess.run(
+                    ["flwr", "supernode", "register", str(key), PROFILE, "--format", "json"],
+                    env=self.deployment.environment, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE, stderr=log, check=False, timeout=60,
+                ).stdout  # fmt: skip
+                log.write(answer)
+                return str(json.loads(answer[answer.index(b"{") :])["node-id"])
+            except (subprocess.TimeoutExpired, ValueError, KeyError):
+                return None
 
     def _end_all(self) -> None:
         running = [c for c in reversed(self.children) if c.process and c.process.poll() is None]
@@ -161,7 +179,7 @@ class Supervisor:
         draft.replace(state_file(self.deployment))
 
     def _log(self, name: str) -> IO[bytes]:
-        safe = "".join(letter if letter.isalnum() else "_" for letter in name)
+        safe = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)[:100]
         return (self.logs / f"{safe}.log").open("ab")
 
 
@@ -183,13 +201,36 @@ def read_state(deployment: Deployment) -> dict[str, Any] | None:
     """What the supervisor last said; None if none is running."""
     try:
         state: dict[str, Any] = json.loads(state_file(deployment).read_text(encoding="utf-8"))
-        os.kill(state["supervisor"], 0)
-        command = Path(f"/proc/{state['supervisor']}/cmdline")
-        if command.exists() and b"agewise" not in command.read_bytes():
-            return None  # another process has that number now
+        if not _is_ours(state["supervisor"], __name__, deployment):
+            return None
     except (OSError, ValueError, KeyError):
         return None
     return state
+
+
+def _is_ours(pid: int, word: str, deployment: Deployment) -> bool:
+    """Whether a process is there, and is the one that it is taken for: numbers are used again."""
+    try:
+        os.kill(pid, 0)
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except FileNotFoundError:  # no /proc here: the number has to do
+        return True
+    except OSError:
+        return False
+    text = b"\0".join(command).decode(errors="replace")
+    return (word in text or word == "__main__") and str(deployment.folder) in text
+
+
+def end_orphans(deployment: Deployment) -> None:
+    """End processes that a supervisor which is no more has left behind."""
+    try:
+        state = json.loads(state_file(deployment).read_text(encoding="utf-8"))
+        children = [one["pid"] for one in state["processes"].values()]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    for pid in children:
+        if pid and _is_ours(pid, "flower-super", deployment):
+            _end_group(pid)
 
 
 def healthy(deployment: Deployment) -> bool:
@@ -219,6 +260,7 @@ def bring_up(deployment: Deployment, wait: float = 60.0) -> dict[str, Any]:
             "deployment", f"{deployment.folder} is up", "one that is down",
             f"agewise deploy status {deployment.folder}",
         )  # fmt: skip
+    end_orphans(deployment)
     state_file(deployment).unlink(missing_ok=True)
     (deployment.folder / "logs").mkdir(exist_ok=True)
     with (deployment.folder / "logs" / "supervisor.log").open("ab") as log:
@@ -227,15 +269,18 @@ def bring_up(deployment: Deployment, wait: float = 60.0) -> dict[str, Any]:
             stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             env=deployment.environment,
         )  # fmt: skip
+    _supervisors[started.pid] = started
     until = time.time() + wait + 2 * len(deployment.nodes)
-    while time.time() < until:
-        state = read_state(deployment)
-        if state is not None and state["ready"] and len(state["processes"]) > 2:
-            _supervisors[started.pid] = started
-            return state
-        if started.poll() is not None:
-            break
-        time.sleep(0.3)
+    try:
+        while time.time() < until and started.poll() is None:
+            state = read_state(deployment)
+            if state is not None and state["ready"] and len(state["processes"]) > 2:
+                return state
+            time.sleep(0.3)
+    except BaseException:
+        started.terminate()
+        started.wait(2 * PATIENCE)
+        raise
     if started.poll() is None:
         started.terminate()
         started.wait(2 * PATIENCE)
@@ -249,6 +294,8 @@ def bring_down(deployment: Deployment) -> bool:
     """Stop the supervisor and its processes; return whether there was one."""
     state = read_state(deployment)
     if state is None:
+        end_orphans(deployment)
+        state_file(deployment).unlink(missing_ok=True)
         return False
     pid = state["supervisor"]
     os.kill(pid, signal.SIGTERM)
@@ -258,6 +305,11 @@ def bring_down(deployment: Deployment) -> bool:
         if ours is not None:
             ours.poll()
         time.sleep(0.1)
+    if read_state(deployment) is not None:  # it does not listen
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        end_orphans(deployment)
+        state_file(deployment).unlink(missing_ok=True)
     if ours is not None:
         ours.wait(PATIENCE)
     return True

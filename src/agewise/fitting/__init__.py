@@ -1,0 +1,1 @@
+"""From readings to a scenario whose privacy claim is true."""

@@ -1,0 +1,137 @@
+"""Processes from readings: a chain, a chain by slot of day, and the measured lag law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agewise.errors import InvalidInput, whole
+from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, block_inflation, delta_limit
+from agewise.process.joint import Array
+
+Codes = NDArray[np.int8]
+"""State of each entity in each slot, −1 where there is no reading: `[entity, slot]`."""
+
+SMOOTHING = 0.5
+"""Added to each cell of a chain's counts (Jeffreys), so that what was never seen stays possible."""
+WEEK = 7
+
+
+def pair_counts(codes: Codes, lag: int, states: int) -> Array:
+    """Count (state, state `lag` slots later) over all slots, for each entity: `[entity, x, y]`."""
+    whole("lag", lag, 1, codes.shape[1] - 1)
+    return _tally(codes[:, :-lag], codes[:, lag:], states)
+
+
+def _tally(before: Codes, after: Codes, states: int) -> Array:
+    entity = np.arange(len(before))[:, None]
+    code = (entity * states + before) * states + after
+    good = (before >= 0) & (after >= 0)
+    size = len(before) * states * states
+    return np.bincount(code[good], minlength=size).reshape(-1, states, states).astype(float)
+
+
+def fit_chain(codes: Codes, values: Array) -> MarkovChain:
+    """One matrix for all slots, from all entities, smoothed."""
+    counts = pair_counts(codes, 1, values.size).sum(axis=0) + SMOOTHING
+    return MarkovChain(counts / counts.sum(axis=1, keepdims=True), values)
+
+
+def fit_periodic(codes: Codes, values: Array, day: int, starts: int = 0) -> PeriodicChain:
+    """One matrix for each slot of the day, smoothed; the first for the step from slot 1 to 2.
+
+    `starts` is the slot of the day with which the codes begin.
+    """
+    size, matrices = values.size, []
+    for slot in range(day):
+        at = np.arange((slot - starts) % day, codes.shape[1] - 1, day)
+        counts = _tally(codes[:, at], codes[:, at + 1], size).sum(axis=0) + SMOOTHING
+        matrices.append(counts / counts.sum(axis=1, keepdims=True))
+    return PeriodicChain(matrices, values)
+
+
+@dataclass(frozen=True)
+class LagLaw:
+    """The measured law of a group of entities, and what its limits rest on."""
+
+    law: MeasuredLaw
+    estimate: Array
+    """Δ as measured for the group, by slot."""
+    pairs: int
+    """Days counted, over all entities, at the least."""
+    inflation: float
+    """The most by which pairs were found to say less than independent ones."""
+
+
+def fit_lag_law(
+    codes: Codes,
+    values: Array,
+    day: int,
+    *,
+    first_slot: int,
+    slots: int,
+    starts: int = 0,
+    confidence: float = 0.95,
+    claims: int = 1,
+) -> LagLaw:
+    """Measure the joint law of (value at collection, value at aggregation), slot by slot.
+
+    Slot 1 is slot `first_slot` of the day (from 0), slot `slots` the aggregation; each day gives
+    one pair an entity. Entities (or weeks, where there is one entity) are the blocks by which
+    dependence is judged. The limits hold together, at `confidence`, over all slots and over
+    `claims` such fits.
+
+    Guarantees
+        For blocks that are alike and independent: with probability `confidence`, no limit is
+        below the Δ of the law that the pairs are drawn from. See `delta_limit`.
+    """
+    length = whole("slots", slots, 1, codes.shape[1])
+    if not 0 < confidence < 1:
+        raise InvalidInput("confidence", confidence, "above 0 and below 1")
+    begin = (first_slot - starts) % day
+    days = np.arange(begin, codes.shape[1] - length + 1, day)
+    if days.size < 2 * WEEK:
+        raise InvalidInput("readings", f"{days.size} days", f"{2 * WEEK} days or more")
+    size = values.size
+    failure = (1 - confidence) / max(1, length - 1) / claims
+    later = codes[:, days + length - 1]
+    joints, limits, estimates, worst, fewest = [], [], [], 1.0, np.inf
+    for slot in range(length):
+        now = codes[:, days + slot]
+        blocks = _blocks(now, later, size)
+        total = blocks.sum(axis=0)
+        if not total.sum():
+            raise InvalidInput("readings", f"no pair at slot {slot + 1}", "fuller readings")
+        fewest = min(fewest, total.sum())
+        joints.append(total / total.sum())
+        if slot == length - 1:
+            limits.append(1.0)
+            estimates.append(1.0)
+            continue
+        factor = block_inflation(blocks) if len(blocks) > 1 else np.ones(size)
+        finite = factor[np.isfinite(factor)]
+        worst = max(worst, float(finite.max()) if finite.size else np.inf)
+        limits.append(1.0 if not np.isfinite(factor).all() else delta_limit(total, failure, factor))
+        estimates.append(_delta(total))
+    law = MeasuredLaw(joints, limits, values, confidence=confidence, day=day)
+    return LagLaw(law, np.array(estimates), int(fewest), worst)
+
+
+def _blocks(now: Codes, later: Codes, size: int) -> Array:
+    if len(now) > 1:
+        return _tally(now, later, size)
+    weeks = now.shape[1] // WEEK
+    cut = weeks * WEEK
+    rest = _tally(now[:, cut:], later[:, cut:], size)
+    whole_weeks = _tally(
+        now[0, :cut].reshape(weeks, WEEK), later[0, :cut].reshape(weeks, WEEK), size
+    )
+    return np.concatenate([whole_weeks, rest]) if now.shape[1] > cut else whole_weeks
+
+
+def _delta(counts: Array) -> float:
+    columns = counts[:, counts.sum(axis=0) > 0]
+    rows = (columns / columns.sum(axis=0)).T
+    return float(max(abs(a - b).sum() / 2 for a in rows for b in rows))

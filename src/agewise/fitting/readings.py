@@ -1,0 +1,336 @@
+"""Reading in: meter readings from CSV or Parquet onto a grid, and what was wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from agewise.errors import InvalidInput, whole
+from agewise.process.joint import Array
+
+SHOWN = 3
+"""Rows that cannot be used which are shown."""
+MOST_CELLS = 2_000_000_000
+"""Entities times slots beyond which a grid is refused."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column says what. In a wide file `entity` is empty: every other column is an entity."""
+
+    entity: str
+    timestamp: str
+    value: str
+
+    @property
+    def wide(self) -> bool:
+        """Whether there is a column for each entity."""
+        return not self.entity
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What was found in a file, and what was done about it. Every number counts readings."""
+
+    rows: int
+    entities: int
+    slots: int
+    resolution_minutes: int
+    first: str
+    last: str
+    timezone: str
+    used: int
+    duplicates_same: int
+    duplicates_averaged: int
+    not_numbers: int
+    negative: int
+    off_grid: int
+    missing: int
+    left_out: tuple[tuple[str, str], ...]
+    """Entities that were left out, each with the reason."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Readings on a grid: `values[entity, slot]`, NaN where there is none.
+
+    Slot 0 begins at `first` in the data's own time zone; `day` is the number of slots a day.
+    Clock changes leave gaps or doubled slots in local time, so the grid is in UTC and
+    `first_of_day` says which slot of the day the first one is.
+    """
+
+    entities: tuple[str, ...]
+    values: Array
+    day: int
+    first: datetime
+    quality: Quality
+
+    @property
+    def first_of_day(self) -> int:
+        """Which slot of the day the grid begins with, from 0."""
+        minutes = self.first.hour * 60 + self.first.minute
+        return minutes * self.day // (24 * 60)
+
+
+def read_readings(
+    path: Path | str,
+    columns: Columns | None = None,
+    *,
+    timezone: str = "UTC",
+    entities: Iterable[str] | None = None,
+    at_least: float = 0.5,
+) -> Readings:
+    """Read a CSV or Parquet file of readings, long (entity, timestamp, value) or wide.
+
+    Timestamps without a zone are taken to be in `timezone`; what a clock change makes ambiguous
+    counts as the earlier one, what it skips is left out. Readings that are no numbers or negative
+    are left out, equal duplicates count once and others are averaged, and all of it is counted.
+    `entities` keeps only those; one with less than `at_least` of its slots is left out by name.
+
+    Cost is one pass over the file in blocks; memory is 8 bytes an entity and slot.
+    """
+    file = Path(path)
+    frame = _scan(file)
+    named = columns or infer_columns(file)
+    table, resolution, counts = _grid_rows(_long(frame, named), file, timezone)
+    if entities is not None:
+        wanted = list(entities)
+        table = table.filter(pl.col("entity").is_in(wanted))
+        absent = sorted(set(wanted) - set(table["entity"].unique().to_list()))
+        if absent:
+            raise InvalidInput("entities", repr(absent[0]), f"entities that occur in {path}")
+    names = table["entity"].unique().sort().to_list()
+    begin, end = table["slot"].min(), table["slot"].max()
+    if not names or not isinstance(begin, int) or not isinstance(end, int):
+        raise InvalidInput("readings", f"{path} without a usable row", "one reading or more")
+    slots = end - begin + 1
+    if len(names) * slots > MOST_CELLS:
+        raise InvalidInput(
+            "readings", f"{len(names)} entities times {slots} slots", f"at most {MOST_CELLS} cells",
+            "Read part of the entities at a time.",
+        )  # fmt: skip
+    values = np.full((len(names), slots), np.nan)
+    row = table["entity"].replace_strict(names, list(range(len(names)))).to_numpy()
+    values[row, table["slot"].to_numpy() - begin] = table["value"].to_numpy()
+    filled = np.isfinite(values).mean(axis=1)
+    kept = filled >= at_least
+    left_out = tuple(
+        (name, f"{share:.0%} of its slots have a reading")
+        for name, share, keep in zip(names, filled, kept, strict=True)
+        if not keep
+    )
+    if not kept.any():
+        raise InvalidInput(
+            "readings", f"{path}: no entity has {at_least:.0%} of its slots", "fuller readings"
+        )
+    first = datetime.fromtimestamp(begin * resolution * 60, tz=UTC)
+    quality = Quality(
+        rows=counts["rows"], entities=int(kept.sum()), slots=slots, resolution_minutes=resolution,
+        first=first.isoformat(),
+        last=datetime.fromtimestamp(end * resolution * 60, tz=UTC).isoformat(),
+        timezone=timezone, used=int(np.isfinite(values[kept]).sum()),
+        duplicates_same=counts["same"], duplicates_averaged=counts["averaged"],
+        not_numbers=counts["not_numbers"], negative=counts["negative"],
+        off_grid=counts["off_grid"], missing=int(np.isnan(values[kept]).sum()),
+        left_out=left_out,
+    )  # fmt: skip
+    members = tuple(name for name, keep in zip(names, kept, strict=True) if keep)
+    return Readings(members, values[kept], 24 * 60 // resolution, first, quality)
+
+
+def infer_columns(path: Path | str) -> Columns:
+    """Guess which column says what, from types and names; raise where the file leaves doubt."""
+    file = Path(path)
+    schema = _scan(file).collect_schema()
+    kinds = dict(schema)
+    times = [n for n, k in kinds.items() if k.is_temporal()] or [
+        n for n in kinds if any(word in n.lower() for word in ("time", "date", "stamp"))
+    ]
+    if len(times) != 1:
+        raise _doubt(file, "timestamp", times, list(kinds))
+    rest = {n: k for n, k in kinds.items() if n != times[0] and k != pl.Boolean}
+    texts = [n for n, k in rest.items() if not k.is_numeric()]
+    named = [n for n in rest if n.lower() in _ENTITY_WORDS]
+    numbers = [n for n, k in rest.items() if k.is_numeric() and n not in named]
+    if file.suffix.lower() == ".csv":  # no types there: names, and what looks like a number
+        sample = _scan(file).head(200).collect()
+        numbers = [
+            n for n in rest
+            if n not in named and sample[n].cast(pl.Float64, strict=False).null_count() < 100
+        ]  # fmt: skip
+        texts = [n for n in rest if n not in numbers]
+    entities = named or texts
+    if not entities and len(numbers) > 1:
+        return Columns("", times[0], "")
+    if len(entities) != 1:
+        raise _doubt(file, "entity", entities, list(kinds))
+    if len(numbers) != 1:
+        raise _doubt(file, "value", numbers, list(kinds))
+    return Columns(entities[0], times[0], numbers[0])
+
+
+_ENTITY_WORDS = {"entity", "household", "meter", "meter_id", "id", "client", "customer", "lclid"}
+
+
+def _doubt(file: Path, role: str, found: list[str], names: list[str]) -> InvalidInput:
+    word = f"{len(found)} columns that could be it: {', '.join(found)}" if found else "none"
+    return InvalidInput(
+        f"{role} column of {file}", word, "one of " + ", ".join(names), f"Name it: --{role} NAME."
+    )
+
+
+def _scan(file: Path) -> pl.LazyFrame:
+    kind = file.suffix.lower()
+    if kind not in (".csv", ".parquet"):
+        raise InvalidInput("readings", str(file), "a .csv or .parquet file")
+    if not file.is_file():
+        raise InvalidInput("readings", str(file), "an existing file")
+    try:
+        frame = (
+            pl.scan_parquet(file, glob=False)
+            if kind == ".parquet"
+            else pl.scan_csv(file, infer_schema=False, glob=False)
+        )
+        frame.collect_schema()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInput("readings", f"{file} ({reason})", "a readable file") from None
+    return frame
+
+
+def _long(frame: pl.LazyFrame, columns: Columns) -> pl.LazyFrame:
+    """Entity, timestamp and value, whatever the file calls them, with the row they stand in."""
+    names = frame.collect_schema().names()
+    for role, name in vars(columns).items():
+        if name and name not in names:
+            raise InvalidInput(f"{role} column", repr(name), "one of " + ", ".join(names))
+    numbered = frame.with_row_index("row")
+    if columns.wide:
+        numbered = numbered.unpivot(
+            index=["row", columns.timestamp], variable_name="entity", value_name="value"
+        )
+        return numbered.rename({columns.timestamp: "timestamp"})
+    return numbered.select(
+        "row",
+        pl.col(columns.entity).cast(pl.String).alias("entity"),
+        pl.col(columns.timestamp).alias("timestamp"),
+        pl.col(columns.value).alias("value"),
+    )
+
+
+def _grid_rows(
+    rows: pl.LazyFrame, file: Path, timezone: str
+) -> tuple[pl.DataFrame, int, dict[str, int]]:
+    """Usable readings as (entity, slot, value), minutes between them, and what was left out."""
+    try:
+        stamped = rows.with_columns(
+            _utc(rows.collect_schema()["timestamp"], timezone).alias("at"),
+            pl.col("value").cast(pl.Float64, strict=False).alias("number"),
+        )
+        table = stamped.select("row", "entity", "timestamp", "at", "number").collect(
+            engine="streaming"
+        )
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInput("readings", f"{file} ({reason})", "readable readings") from None
+    lost = table.filter(pl.col("at").is_null() | pl.col("entity").is_null())
+    skipped = lost.filter(pl.col("timestamp").is_not_null()) if timezone != "UTC" else lost
+    if lost.height and (timezone == "UTC" or lost.height > max(100, table.height // 1000)):
+        shown = "; ".join(
+            f"line {r + 2}: {s!r}" for r, s in lost.select("row", "timestamp").head(SHOWN).rows()
+        )
+        raise InvalidInput(
+            f"readings: timestamps of {file}", f"{lost.height} that cannot be read ({shown})",
+            "dates with a time, such as 2013-01-31 23:30", "Correct or remove those rows.",
+        )  # fmt: skip
+    number = pl.col("number")
+    good = number.is_not_null() & number.is_finite() & (number >= 0)
+    usable = table.filter(pl.col("at").is_not_null() & pl.col("entity").is_not_null())
+    bad = usable.filter(~good.fill_null(False))
+    negative = int(usable.select((number < 0).sum()).item() or 0)
+    usable = usable.filter(good.fill_null(False))
+    if not usable.height:
+        raise InvalidInput("readings", f"{file} without a usable row", "one reading or more")
+    resolution = _resolution(usable, file)
+    minutes = pl.col("at").dt.epoch("s")
+    on_grid = usable.filter(minutes % (resolution * 60) == 0)
+    slotted = on_grid.select(
+        "entity", (minutes // (resolution * 60)).alias("slot"), number.alias("value")
+    )
+    merged = slotted.group_by("entity", "slot").agg(
+        pl.col("value").mean(), pl.len().alias("times"), pl.col("value").n_unique().alias("kinds")
+    )
+    twice = merged.filter(pl.col("times") > 1)
+    same = twice.filter(pl.col("kinds") == 1)
+    counts = {
+        "rows": table.height,
+        "not_numbers": bad.height - negative + skipped.height * (timezone != "UTC"),
+        "negative": negative,
+        "off_grid": usable.height - on_grid.height,
+        "same": _extra(same),
+        "averaged": _extra(twice) - _extra(same),
+    }
+    return merged.select("entity", "slot", "value"), resolution, counts
+
+
+def _extra(repeated: pl.DataFrame) -> int:
+    return int(repeated.select((pl.col("times") - 1).sum()).item() or 0)
+
+
+def _utc(kind: pl.DataType, timezone: str) -> pl.Expr:
+    stamp = pl.col("timestamp")
+    if kind == pl.String:
+        stamp = stamp.str.to_datetime(strict=False, time_unit="ms")
+        kind = pl.Datetime("ms")
+    if kind == pl.Date:
+        stamp, kind = stamp.cast(pl.Datetime("ms")), pl.Datetime("ms")
+    if not isinstance(kind, pl.Datetime):
+        raise InvalidInput("timestamp column", f"of type {kind}", "dates with a time")
+    if kind.time_zone is None:
+        try:
+            stamp = stamp.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
+        except pl.exceptions.PolarsError:
+            raise InvalidInput("timezone", repr(timezone), "a name such as Europe/London") from None
+    return stamp.dt.convert_time_zone("UTC")
+
+
+def _resolution(usable: pl.DataFrame, file: Path) -> int:
+    """Minutes between readings: the commonest step, which must be the same for all entities."""
+    steps = (
+        usable.select("entity", "at")
+        .unique()
+        .sort("entity", "at")
+        .with_columns((pl.col("at").diff().over("entity").dt.total_minutes()).alias("step"))
+        .filter(pl.col("step") > 0)
+        .group_by("entity")
+        .agg(pl.col("step").mode().min())
+    )
+    found = sorted(steps["step"].unique().to_list())
+    if not found:
+        raise InvalidInput("readings", f"{file} with one reading an entity", "a series of readings")
+    if len(found) > 1:
+        examples = ", ".join(
+            f"{steps.filter(pl.col('step') == one)['entity'][0]} every {one} min"
+            for one in found[:3]
+        )
+        raise InvalidInput(
+            f"readings: resolution of {file}", f"mixed ({examples})", "one resolution for all",
+            "Bring them to one grid first.",
+        )  # fmt: skip
+    return _divides_a_day(int(found[0]))
+
+
+def _divides_a_day(minutes: int) -> int:
+    if (24 * 60) % whole("resolution", minutes, 1):
+        raise InvalidInput("resolution", f"{minutes} min", "minutes that divide a day")
+    return minutes

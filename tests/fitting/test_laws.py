@@ -1,0 +1,160 @@
+"""States and processes from readings: recovery, and what real readings do to a fitted chain."""
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import agewise as aw
+from agewise.fitting.laws import fit_chain, fit_lag_law, fit_periodic, pair_counts
+from agewise.fitting.readings import read_readings
+from agewise.fitting.states import given_states, least_error_states, quantile_states
+from agewise.process.measured import _widest_backward
+
+LONDON = Path(__file__).parents[3] / "shared" / "data" / "london"
+CHAIN = aw.birth_death(0.3, 0.25, [1, 2, 3])
+
+
+def walked(chain, entities, slots, seed=0):
+    """Codes of entities that follow a chain."""
+    rng = np.random.default_rng(seed)
+    codes = np.empty((entities, slots), dtype=np.int8)
+    codes[:, 0] = rng.choice(chain.states.size, entities, p=chain.stationary)
+    below = np.cumsum(chain.transition, axis=1)
+    for t in range(1, slots):
+        codes[:, t] = (rng.random(entities)[:, None] >= below[codes[:, t - 1]]).sum(axis=1)
+    return codes
+
+
+def test_levels_given_are_kept_and_their_error_told():
+    states = given_states([100, 20, 50], np.array([20.0, 40.0, np.nan, 300.0]))
+    assert states.values.tolist() == [20, 50, 100]
+    assert states.error == pytest.approx(np.sqrt((0 + 100 + 200**2) / 3))
+    assert states.index(np.array([0.0, 35.0, 35.1, np.nan, 1e9])).tolist() == [0, 0, 1, -1, 2]
+
+
+def test_quantile_groups_are_equally_large():
+    states = quantile_states(4, np.arange(1000.0))
+    assert states.values == pytest.approx([124.5, 374.5, 624.5, 874.5], abs=1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_the_least_error_is_the_least(seed, count):
+    rng = np.random.default_rng(seed)
+    readings = np.round(rng.gamma(2, 20, 14))
+    found = least_error_states(count, readings)
+    ordered = np.sort(readings)
+    best = min(
+        sum(((part - part.mean()) ** 2).sum() for part in np.split(ordered, cuts))
+        for cuts in combinations(range(1, ordered.size), count - 1)
+    )
+    assert found.error**2 * readings.size == pytest.approx(best, rel=1e-9, abs=1e-9)
+
+
+def test_states_that_the_readings_do_not_have():
+    for choose in (quantile_states, least_error_states):
+        with pytest.raises(aw.InvalidInput, match="distinct values"):
+            choose(3, np.ones(50))
+        with pytest.raises(aw.InvalidInput, match="1"):
+            choose(1, np.arange(50.0))
+
+
+def test_pairs_are_counted_and_gaps_skipped():
+    codes = np.array([[0, 1, -1, 1, 0]], dtype=np.int8)
+    assert pair_counts(codes, 1, 2)[0].tolist() == [[0, 1], [1, 0]]
+    assert pair_counts(codes, 3, 2)[0].tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(aw.InvalidInput, match="lag is 5"):
+        pair_counts(codes, 5, 2)
+
+
+def test_a_known_chain_is_recovered_at_the_expected_rate():
+    errors = []
+    for slots in (500, 50_000):
+        found = [
+            np.abs(fit_chain(walked(CHAIN, 4, slots, s), CHAIN.states).transition
+                   - CHAIN.transition).max()
+            for s in range(8)
+        ]  # fmt: skip
+        errors.append(np.mean(found))
+    assert errors[1] < 0.01
+    assert errors[0] / errors[1] == pytest.approx(10, rel=0.5)  # √100
+
+
+def test_a_day_profile_is_recovered():
+    day = aw.PeriodicChain(
+        [aw.birth_death(r, 0.3, [1, 2]).transition for r in (0.1, 0.4, 0.7)], [1, 2]
+    )
+    rng = np.random.default_rng(1)
+    codes = np.zeros((200, 3_000), dtype=np.int8)
+    for t in range(1, 3_000):
+        below = np.cumsum(day.transitions[(t - 1) % 3], axis=1)
+        codes[:, t] = (rng.random(200)[:, None] >= below[codes[:, t - 1]]).sum(axis=1)
+    assert fit_periodic(codes, day.states, 3).transitions == pytest.approx(
+        day.transitions, abs=0.02
+    )
+    shifted = fit_periodic(codes[:, 1:], day.states, 3, starts=1)
+    assert shifted.transitions == pytest.approx(day.transitions, abs=0.02)
+
+
+def test_the_measured_law_is_the_chains_within_its_limits():
+    codes = walked(CHAIN, 60, 48 * 200)
+    found = fit_lag_law(codes, CHAIN.states, 48, first_slot=10, slots=8)
+    for slot in range(1, 8):
+        truth = CHAIN.stationary[:, None] * CHAIN.kernel(slot, 8)
+        assert found.law.joints[slot - 1] == pytest.approx(truth, abs=0.02)
+        assert _widest_backward(truth) <= found.law.limits[slot - 1] < 1
+        assert found.estimate[slot - 1] <= found.law.limits[slot - 1]
+    assert found.pairs == 60 * 200
+    assert found.inflation < 2
+
+
+@pytest.mark.parametrize("entities", [1, 30])
+def test_guarantee_the_limits_cover_all_slots_together(entities):
+    truths = [_widest_backward(CHAIN.stationary[:, None] * CHAIN.kernel(t, 6)) for t in range(1, 6)]
+    missed = 0
+    for seed in range(40):
+        codes = walked(CHAIN, entities, 48 * 60, seed)
+        law = fit_lag_law(codes, CHAIN.states, 48, first_slot=3, slots=6, confidence=0.8).law
+        missed += any(limit < truth for limit, truth in zip(law.limits, truths, strict=False))
+    assert missed <= 8
+
+
+def test_entities_that_differ_widen_the_limits():
+    """Two kinds of households in one group: what is read now tells which kind it is."""
+    calm, lively = aw.birth_death(0.02, 0.4, [1, 2, 3]), aw.birth_death(0.4, 0.02, [1, 2, 3])
+    codes = np.concatenate([walked(calm, 15, 48 * 100), walked(lively, 15, 48 * 100, 1)])
+    mixed = fit_lag_law(codes, calm.states, 48, first_slot=0, slots=6)
+    assert mixed.inflation > 5
+
+
+def test_too_little_data_is_refused():
+    with pytest.raises(aw.InvalidInput, match="14 days or more"):
+        fit_lag_law(walked(CHAIN, 3, 48 * 10), CHAIN.states, 48, first_slot=0, slots=6)
+    gaps = np.full((2, 48 * 30), -1, dtype=np.int8)
+    with pytest.raises(aw.InvalidInput, match="no pair at slot 1"):
+        fit_lag_law(gaps, CHAIN.states, 48, first_slot=0, slots=6)
+    with pytest.raises(aw.InvalidInput, match="confidence"):
+        fit_lag_law(gaps, CHAIN.states, 48, first_slot=0, slots=6, confidence=1)
+
+
+@pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
+def test_real_households_remember_longer_than_a_fitted_chain():
+    """The homogeneous chain says that a day later nothing is left; the readings say otherwise."""
+    table = pl.read_csv(LONDON / "households.csv")
+    standard = table.filter(pl.col("tariff") == "Std")["household"].to_list()
+    found = read_readings(LONDON / "lcl_2013_halfhourly.parquet", entities=standard)
+    states = given_states([20, 50, 100, 200], found.values)
+    codes = states.index(found.values)
+    share = np.stack([(codes == s).mean(axis=1) for s in range(4)])
+    balanced = codes[share.min(axis=0) >= 0.025]
+    chains = [fit_chain(one[None], states.values) for one in balanced]
+    for lag, wanted, fitted in (
+        (4, 0.52, 0.29), (8, 0.27, 0.07), (20, 0.24, 0.0), (48, 0.59, 0.0), (336, 0.51, 0.0)
+    ):  # fmt: skip
+        measured = [_widest_backward(c) for c in pair_counts(balanced, lag, 4)]
+        assert np.median(measured) == pytest.approx(wanted, abs=0.05)
+        powers = [float(aw.delta(chain, lag)) for chain in chains]
+        assert np.median(powers) == pytest.approx(fitted, abs=0.02)

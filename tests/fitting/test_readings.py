@@ -1,0 +1,162 @@
+"""Reading in: every oddity is counted, and what cannot be used is said in words."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import agewise as aw
+from agewise.fitting.readings import Columns, infer_columns, read_readings
+
+LONDON = Path(__file__).parents[3] / "shared" / "data" / "london"
+START = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+def stamps(count, minutes=30, zone=UTC):
+    return [START + timedelta(minutes=minutes * i) for i in range(count)]
+
+
+def long_frame(entities=("a", "b"), count=96, **changes):
+    rows = [
+        {"meter": e, "time": t.replace(tzinfo=None), "kwh": float(i % 7)}
+        for e in entities for i, t in enumerate(stamps(count))
+    ]  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+def written(folder, frame, name="r.parquet"):
+    path = folder / name
+    frame.write_parquet(path) if name.endswith("parquet") else frame.write_csv(path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["r.parquet", "r.csv"])
+def test_long_files_are_read_onto_the_grid(tmp_path, name):
+    found = read_readings(written(tmp_path, long_frame(), name))
+    assert found.entities == ("a", "b")
+    assert found.values.shape == (2, 96)
+    assert (found.values[0] == np.arange(96) % 7).all()
+    assert (found.day, found.first_of_day, found.first) == (48, 0, START)
+    assert found.quality.rows == found.quality.used == 192
+
+
+@pytest.mark.parametrize("name", ["r.parquet", "r.csv"])
+def test_wide_files_too(tmp_path, name):
+    frame = pl.DataFrame({
+        "timestamp": [t.replace(tzinfo=None) for t in stamps(96)],
+        "m1": np.arange(96.0), "m2": np.arange(96.0) * 2,
+    })  # fmt: skip
+    path = written(tmp_path, frame, name)
+    assert infer_columns(path) == Columns("", "timestamp", "")
+    found = read_readings(path)
+    assert found.entities == ("m1", "m2")
+    assert (found.values[1] == np.arange(96) * 2).all()
+
+
+def test_everything_odd_is_counted(tmp_path):
+    frame = long_frame(("a",), 100)
+    odd = pl.DataFrame({
+        "meter": ["a"] * 6,
+        "time": [frame["time"][3], frame["time"][4], frame["time"][4] + timedelta(minutes=7),
+                 *(frame["time"][-1] + timedelta(minutes=30 * k) for k in (1, 2, 3))],
+        "kwh": [3.0, 9.0, 1.0, -5.0, float("nan"), float("inf")],
+    })  # fmt: skip
+    found = read_readings(written(tmp_path, pl.concat([frame, odd])))
+    quality = found.quality
+    assert quality.rows == 106
+    assert quality.duplicates_same == 1  # slot 3, said twice
+    assert quality.duplicates_averaged == 1  # slot 4, said differently
+    assert found.values[0, 4] == pytest.approx((4 + 9) / 2)
+    assert quality.off_grid == 1
+    assert quality.negative == 1
+    assert quality.not_numbers == 2
+    assert quality.used == 100
+
+
+def test_gaps_stay_gaps(tmp_path):
+    frame = long_frame(("a",), 96).filter(pl.int_range(96) % 10 != 5)
+    found = read_readings(written(tmp_path, frame))
+    assert np.isnan(found.values).sum() == found.quality.missing == 9  # the last slot is not begun
+
+
+def test_thin_entities_are_left_out_by_name(tmp_path):
+    thin = long_frame(("thin",), 96).filter(pl.int_range(96).is_in([0, 1, 95]))
+    found = read_readings(written(tmp_path, pl.concat([long_frame(), thin])))
+    assert found.entities == ("a", "b")
+    assert found.quality.left_out == (("thin", "3% of its slots have a reading"),)
+
+
+def test_clock_changes_leave_a_gap_and_fold_an_hour(tmp_path):
+    local = pl.datetime_range(
+        datetime(2013, 3, 30), datetime(2013, 4, 2), "30m", eager=True, closed="left"
+    )
+    frame = pl.DataFrame({"meter": "a", "time": local, "kwh": 1.0})
+    found = read_readings(written(tmp_path, frame), timezone="Europe/London")
+    assert found.values.shape[1] == 3 * 48 - 2  # the hour that does not exist
+    assert found.quality.not_numbers == 2
+    autumn = pl.datetime_range(
+        datetime(2013, 10, 26), datetime(2013, 10, 28), "30m", eager=True, closed="left"
+    )
+    frame = pl.DataFrame({"meter": "a", "time": autumn, "kwh": 1.0})
+    found = read_readings(written(tmp_path, frame, "s.parquet"), timezone="Europe/London")
+    assert found.quality.missing == 2  # the hour that was there twice, given once
+
+
+def test_zones_in_the_file_are_kept(tmp_path):
+    frame = long_frame(("a",)).with_columns(pl.col("time").dt.replace_time_zone("Asia/Kolkata"))
+    found = read_readings(written(tmp_path, frame))
+    assert found.first == START - timedelta(hours=5.5)
+    assert found.first_of_day == 37
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: f.with_columns(pl.lit("soon").alias("time")), r"line 2: 'soon'"),
+        (lambda f: f.drop("time"), "timestamp column of .* is none"),
+        (lambda f: f.drop("kwh"), "value column of .* is none"),
+        (lambda f: f.with_columns(pl.col("kwh").alias("more")), "2 columns that could be it"),
+        (lambda f: f.head(0), "without a usable row|could be"),
+        (lambda f: f.with_columns(kwh=pl.lit(-1.0)), "without a usable row"),
+        (lambda f: f.head(1), "one reading an entity"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path, change, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        read_readings(written(tmp_path, change(long_frame(("a",)))))
+
+
+def test_mixed_resolutions_are_refused(tmp_path):
+    other = pl.DataFrame({
+        "meter": "hourly", "time": [t.replace(tzinfo=None) for t in stamps(48, 60)], "kwh": 1.0
+    })  # fmt: skip
+    path = written(tmp_path, pl.concat([long_frame(), other]))
+    with pytest.raises(aw.InvalidInput, match=r"mixed \(.*every 30 min.*hourly every 60 min"):
+        read_readings(path)
+
+
+def test_wrong_names_zones_and_files(tmp_path):
+    path = written(tmp_path, long_frame())
+    with pytest.raises(aw.InvalidInput, match="timezone is 'Moon/Sea'"):
+        read_readings(path, timezone="Moon/Sea")
+    with pytest.raises(aw.InvalidInput, match="value column is 'wh'"):
+        read_readings(path, Columns("meter", "time", "wh"))
+    with pytest.raises(aw.InvalidInput, match="entities is 'nobody'"):
+        read_readings(path, entities=["nobody"])
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    for name, words in (("broken.parquet", "readable"), ("none.csv", "existing"), ("x.txt", "csv")):
+        with pytest.raises(aw.InvalidInput, match=words):
+            read_readings(tmp_path / name)
+
+
+@pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
+def test_the_london_readings():
+    path = LONDON / "lcl_2013_halfhourly.parquet"
+    table = pl.read_csv(LONDON / "households.csv")
+    standard = table.filter(pl.col("tariff") == "Std")["household"].to_list()
+    assert infer_columns(path) == Columns("household", "timestamp", "wh")
+    found = read_readings(path, entities=standard)
+    assert found.values.shape == (63, 17_520)
+    assert found.quality.negative == found.quality.missing == found.quality.duplicates_same == 0
