@@ -173,7 +173,7 @@ def crowd(folder: Path) -> None:
         begun = time.time()
         told: dict[str, float] = {}
         result = aw.run(
-            plan, "flower", folder=folder / "run", deployment=deployment.folder, wait=900,
+            plan, "flower", folder=folder / "run", deployment=deployment.folder, wait=900, at_once=6,
             slot_timeout=900, watch=lambda step, *_: told.setdefault(step.what, time.time()),
         )  # fmt: skip
         took = time.time() - begun

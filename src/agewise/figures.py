@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from agewise.errors import InvalidInput
 from agewise.federation import RunResult
+from agewise.fitting.fit import Fit
 from agewise.plan import Plan
 from agewise.schemes import SchemeRow
 
@@ -236,6 +237,40 @@ def _crowd_figure(uploads: list[int], missed: list[int], last: int) -> Figure:
         axes.legend(frameon=False)
     axes.set_ylabel("clients")
     axes.set_xlabel("slot")
+    return figure
+
+
+def fit_figure(made: Fit) -> Figure:
+    """What the readings say beside what a fitted chain would promise, and the limits used."""
+    measured = made.kind == "measured"
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(11 if measured else 6.5, 4.3), layout="constrained")
+        grid = figure.subplots(1, 2 if measured else 1, sharey=True, squeeze=False)[0]
+        lags = [one.lag for one in made.assumptions.lags]
+        axes = grid[0]
+        for label, values, colour, marker in (
+            ("measured", [one.measured for one in made.assumptions.lags], COLOURS[1], "s"),
+            ("powers of the fitted chain", [one.chain for one in made.assumptions.lags],
+             COLOURS[0], "o"),
+        ):  # fmt: skip
+            axes.plot(range(len(lags)), values, color=colour, marker=marker, label=label)
+        axes.set_xticks(range(len(lags)), [str(lag) for lag in lags])
+        axes.set_xlabel("lag (slots)")
+        axes.set_ylabel("Δ: what old readings still tell")
+        axes.set_ylim(0, 1.05)
+        axes.legend(frameon=False, fontsize=9)
+        axes.set_title("Median over entities, all times of day")
+        if measured:
+            axes = grid[1]
+            for place, client in enumerate(made.clients[: len(COLOURS)]):
+                ages = range(len(client.limits) - 1, -1, -1)
+                name = _verbatim(client.name)
+                axes.plot(ages, client.limits, color=COLOURS[place], label=f"{name}: limit")
+                axes.plot(ages, client.estimates, color=COLOURS[place], linestyle=":",
+                          label=f"{name}: measured")  # fmt: skip
+            axes.set_xlabel("age at aggregation (slots)")
+            axes.set_title(f"By client, limits at {made.confidence:.0%} ({made.adversary})")
+            axes.legend(frameon=False, fontsize=9)
     return figure
 
 

@@ -13,6 +13,7 @@ from rich.markup import escape
 from agewise import __version__
 from agewise.cli.console import people
 from agewise.cli.deploying import deploy
+from agewise.cli.fitting import commands as fitting
 from agewise.cli.ledgers import books
 from agewise.cli.planning import commands
 from agewise.cli.running import commands as running
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.add_typer(commands)
 app.add_typer(running)
+app.add_typer(fitting)
 app.add_typer(books, name="ledger")
 app.add_typer(deploy, name="deploy")
 

@@ -110,6 +110,9 @@ def run_command(
     slot_timeout: Annotated[
         float, typer.Option(help="With flower: deadline of a slot by the virtual clock, seconds.")
     ] = 180.0,
+    at_once: Annotated[
+        int, typer.Option(help="With flower: messages under way at a time, at most.")
+    ] = 100,
     drop: Annotated[
         list[str] | None, typer.Option(help="A client that never answers; may be repeated.")
     ] = None,
@@ -161,6 +164,7 @@ def run_command(
             choices = {
                 "deployment": deployment, "superlink": superlink, "wait": wait,
                 "root_certificates": root_certificates, "slot_timeout": slot_timeout,
+                "at_once": at_once,
             }  # fmt: skip
         elif deployment is not None or superlink is not None:
             raise InvalidInput(

@@ -41,7 +41,7 @@ def run(
     - `clock`: `virtual`, or `wall` with `slot_seconds`; `drop`: clients that never answer.
     - for the engine `flower`: `deployment` (None: one of its own, on loopback with TLS and node
       keys), `wait` seconds for the nodes to appear, `slot_timeout` seconds for a slot by the
-      virtual clock; a `folder` is needed.
+      virtual clock, `at_once` messages under way at most; a `folder` is needed.
     - `watch`: called with each `Step`, the slots closed and the slots in all.
 
     Guarantees

@@ -47,6 +47,7 @@ class Settings:
     deployment: str | None = None
     wait: float = 0.0
     slot_timeout: float = 0.0
+    at_once: int = 100
 
 
 class RunFolder:

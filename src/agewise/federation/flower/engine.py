@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from agewise.errors import InvalidInput, positive
+from agewise.errors import InvalidInput, positive, whole
 from agewise.federation.flower import require_flower
 from agewise.federation.flower.deployment import (
     PROFILE,
@@ -85,6 +85,7 @@ def run_on_flower(
     starts_at: int = 0,
     wait: float = 120.0,
     slot_timeout: float = 180.0,
+    at_once: int = 100,
     watch: Watcher | None = None,
 ) -> RunResult:
     """Run a plan on Flower. See `agewise.run`.
@@ -105,6 +106,7 @@ def run_on_flower(
         started=0.0,
         wait=positive("wait", wait),
         slot_timeout=positive("slot_timeout", slot_timeout),
+        at_once=whole("at_once", at_once, 1),
         deployment=None if deployment is None else str(Path(deployment).absolute()),
     )
     if superlink is not None:
@@ -238,7 +240,7 @@ def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deploym
         "run": settings.run, "private": not settings.stand_in, "on_missing": settings.on_missing,
         "clock": settings.clock, "slot_seconds": settings.slot_seconds, "wait": settings.wait,
         "slot_timeout": settings.slot_timeout, "started": settings.started,
-        "nodes": deployment.node_numbers(),
+        "nodes": deployment.node_numbers(), "at_once": settings.at_once,
     }  # fmt: skip
     (code / "settings.json").write_text(json.dumps(told), encoding="utf-8")
     (code / "client_app.py").write_text(

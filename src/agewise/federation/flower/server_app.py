@@ -56,6 +56,8 @@ class FlowerSettings:
     started: float = 0.0
     slot_timeout: float = 180.0
     wait: float = 120.0
+    at_once: int = 100
+    """Messages that may be under way at a time: each one starts a process on its node."""
     nodes: dict[str, int] | None = None
     """The number of each client's node, where keys fix it: no other node may take its name."""
 
@@ -154,7 +156,7 @@ class _Conductor:
         self.strangers: dict[int, str] = {}
         self.queries: dict[str, tuple[int, float]] = {}
         self.challengers: dict[str, tuple[int, float]] = {}
-        self.outstanding: dict[str, str] = {}
+        self.outstanding: dict[str, tuple[str, float]] = {}
         self.failures: Counter[str] = Counter()
         self.started = 0.0
         self.told = 0
@@ -226,7 +228,7 @@ class _Conductor:
 
     def _send(self, orders: list[Order]) -> list[str]:
         """Send orders to the clients whose node is known; return those."""
-        reached = [o for o in orders if o.client in self.nodes]
+        reached = [o for o in orders if o.client in self.nodes][: self._room()]
         messages = [
             Message(
                 RecordDict({RECORD: ConfigRecord({"order": order.encode().decode()})}),
@@ -237,7 +239,7 @@ class _Conductor:
         ]  # fmt: skip
         for order, identity in zip(reached, _push(self.grid, messages), strict=True):
             if identity:
-                self.outstanding[identity] = order.client
+                self.outstanding[identity] = (order.client, time.time())
             else:  # Flower does not know that node any more
                 self.nodes.pop(order.client, None)
         return [order.client for order in reached]
@@ -245,7 +247,7 @@ class _Conductor:
     def _take_answers(self, slot: int) -> list[str]:
         """Hand what has arrived to the server; return clients whose node failed to answer."""
         failed = []
-        for message, client in _pull(self.grid, self.outstanding):
+        for message, (client, _) in _pull(self.grid, self.outstanding):
             if message.has_error():
                 failed.append(client)
                 log(WARNING, "agewise: %s: error %s", client, message.error.code)
@@ -280,9 +282,17 @@ class _Conductor:
                 self._tell(Step(0, name, "returned", f"as node {node}"))
 
     def _ask(self, nodes: set[int]) -> None:
-        order, now = sorted(nodes), time.time()
+        order, now = sorted(nodes)[: self._room()], time.time()
         pushed = _push(self.grid, [_who(node) for node in order])
         self.queries |= {i: (node, now) for node, i in zip(order, pushed, strict=True) if i}
+
+    def _room(self) -> int:
+        """How many more messages may be sent now; what got lost does not count for long."""
+        since = time.time() - ANSWER_TIME
+        under_way = sum(
+            sent > since for _, sent in (*self.outstanding.values(), *self.queries.values())
+        )
+        return max(0, self.settings.at_once - under_way)
 
     def _introduced(self, node: int, name: str, shown: float, sent: float) -> None:
         bound = self.settings.nodes

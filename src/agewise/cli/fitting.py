@@ -1,0 +1,222 @@
+"""fit: from readings to a scenario."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from agewise.cli.console import JsonOption, console, output_folder, people, print_json, wrote
+from agewise.errors import InvalidInput
+from agewise.scenario import dump_scenario
+
+if TYPE_CHECKING:
+    from agewise.fitting.fit import Fit
+    from agewise.fitting.readings import Readings
+    from agewise.fitting.states import States
+
+commands = typer.Typer()
+
+
+@commands.command(
+    "fit",
+    epilog="Example: agewise fit meters.parquet --states 20,50,100,200 --aggregate-at 18:00 "
+    "--out mine.toml",
+)
+def fit_command(
+    readings: Annotated[Path, typer.Argument(help="CSV or Parquet, long or wide.")],
+    states: Annotated[str | None, typer.Option(help="State values, such as 20,50,100,200.")] = None,
+    quantiles: Annotated[
+        int | None, typer.Option(help="This many states, equally frequent.")
+    ] = None,
+    least_error: Annotated[
+        int | None, typer.Option(help="This many states, with the least quantisation error.")
+    ] = None,
+    entity: Annotated[str | None, typer.Option(help="Column of the entity.")] = None,
+    timestamp: Annotated[str | None, typer.Option(help="Column of the time.")] = None,
+    value: Annotated[str | None, typer.Option(help="Column of the reading.")] = None,
+    timezone: Annotated[str, typer.Option(help="Of times that say none.")] = "UTC",
+    groups: Annotated[
+        Path | None, typer.Option(help="CSV with the columns entity and client; else one client.")
+    ] = None,
+    aggregate_at: Annotated[
+        str, typer.Option(help="Time of day of the aggregation, UTC; slots go back from there.")
+    ] = "18:00",
+    slots: Annotated[int, typer.Option(help="Slots to plan over, the aggregation included.")] = 24,
+    epsilon: Annotated[float, typer.Option(help="Privacy target ε of every client.")] = 0.5,
+    kind: Annotated[
+        Literal["measured", "periodic", "chain"],
+        typer.Option(help="The measured lag law, or a chain that assumes more."),
+    ] = "measured",
+    adversary: Annotated[
+        Literal["household", "population"],
+        typer.Option(help="Whose law he is taken to know: each entity's own, or the group's."),
+    ] = "household",
+    confidence: Annotated[
+        float, typer.Option(help="That no Δ is below the truth, in any slot of any client.")
+    ] = 0.95,
+    unit: Annotated[str, typer.Option(help="Of the readings, for labels.")] = "",
+    out: Annotated[Path, typer.Option(help="The scenario file to write.")] = Path("fitted.toml"),
+    report: Annotated[
+        Path | None, typer.Option(help="Folder for the report: figures and JSON.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn readings into a scenario, and say how far its privacy claim can be trusted.
+
+    Shows first what was wrong with the readings and what was done about it, then how far they are
+    from a Markov chain, then Δ with its upper confidence limit. Noise is set for the limit.
+    """
+    if out.suffix != ".toml":
+        raise InvalidInput("--out", str(out), "a .toml file")
+    folder = output_folder(report)
+    with people.status("reading"):
+        from agewise.fitting.fit import fit  # noqa: PLC0415  (polars)
+        from agewise.fitting.readings import Columns, infer_columns, read_readings  # noqa: PLC0415
+
+        given = {"entity": entity, "timestamp": timestamp, "value": value}
+        named = {k: v for k, v in given.items() if v is not None}
+        full = len(named) == 3
+        columns = Columns(**named) if full else replace(infer_columns(readings), **named)
+        found = read_readings(readings, columns, timezone=timezone)
+    if not full:
+        people.print(
+            f"Taking {escape(columns.timestamp)} as the time"
+            + (", every other column as an entity" if columns.wide else
+               f", {escape(columns.entity)} as the entity, {escape(columns.value)} as the reading")
+            + "; --timestamp, --entity and --value say otherwise.",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+    chosen = _states(states, quantiles, least_error, found)
+    at = _slot_of(aggregate_at, found)
+    with people.status("measuring"):
+        made = fit(
+            found, chosen, epsilon=epsilon, first_slot=(at - slots + 1) % found.day, slots=slots,
+            groups=_groups(groups, found), kind=kind, adversary=adversary, confidence=confidence,
+            name=out.stem, unit=unit,
+        )  # fmt: skip
+    out.write_text(_header(made) + dump_scenario(made.problem), encoding="utf-8")
+    if as_json:
+        print_json({**made.to_dict(), "scenario": str(out)})
+    else:
+        _print(made)
+    paths = [out]
+    if folder is not None:
+        from agewise import figures  # noqa: PLC0415
+
+        paths += figures.save(figures.fit_figure(made), folder, "fit")
+        (folder / "fit.json").write_text(json.dumps(made.to_dict(), indent=2), encoding="utf-8")
+        paths.append(folder / "fit.json")
+    wrote(paths)
+
+
+def _states(
+    given: str | None, quantiles: int | None, least_error: int | None, found: Readings
+) -> States:
+    from agewise.fitting import states  # noqa: PLC0415
+
+    if sum(choice is not None for choice in (given, quantiles, least_error)) > 1:
+        raise InvalidInput("--states, --quantiles, --least-error", "several", "one of them")
+    if given is not None:
+        try:
+            levels = [float(part) for part in given.split(",")]
+        except ValueError:
+            raise InvalidInput("--states", repr(given), "numbers, such as 20,50,100") from None
+        return states.given_states(levels, found.values)
+    if quantiles is not None:
+        return states.quantile_states(quantiles, found.values)
+    return states.least_error_states(3 if least_error is None else least_error, found.values)
+
+
+def _slot_of(time: str, found: Readings) -> int:
+    hour, _, minute = time.partition(":")
+    if not (hour.isdigit() and (minute or "0").isdigit()):
+        raise InvalidInput("--aggregate-at", repr(time), "a time of day, such as 18:00")
+    minutes = int(hour) * 60 + int(minute or 0)
+    step = 24 * 60 // found.day
+    if minutes >= 24 * 60 or minutes % step:
+        raise InvalidInput("--aggregate-at", repr(time), f"a multiple of {step} minutes in a day")
+    return minutes // step
+
+
+def _groups(path: Path | None, found: Readings) -> dict[str, list[str]] | None:
+    if path is None:
+        return None
+    groups: dict[str, list[str]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if row["entity"] in found.entities:
+                    groups.setdefault(row["client"], []).append(row["entity"])
+    except (OSError, UnicodeDecodeError, KeyError) as error:
+        raise InvalidInput(
+            "--groups", f"{path} ({error})", "a CSV file with the columns entity and client"
+        ) from None
+    if not groups:
+        raise InvalidInput("--groups", str(path), "entities that occur in the readings")
+    return groups
+
+
+def _header(made: Fit) -> str:
+    lines = [
+        f"{made.kind} law from {made.quality.entities} entities, {made.quality.first} to "
+        f"{made.quality.last}; adversary: {made.adversary}; Δ limits at confidence "
+        f"{made.confidence:g} for all slots and clients together.",
+        *made.assumptions.verdict,
+        "Fitting itself looks at the readings: use records that are public or consented to, and "
+        "others than those that will be released.",
+    ]
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def _print(made: Fit) -> None:
+    quality, checked, unit = made.quality, made.assumptions, escape(made.problem.unit)
+    screen = console()
+    facts: list[tuple[str, Any]] = [
+        ("readings", f"{quality.rows} rows, {quality.entities} entities, every "
+         f"{quality.resolution_minutes} min from {quality.first} to {quality.last}"),
+        ("left out", f"{quality.not_numbers} no numbers, {quality.negative} negative, "
+         f"{quality.off_grid} off the grid, {quality.duplicates_same} doubled; "
+         f"{quality.duplicates_averaged} averaged, {quality.missing} missing"),
+    ]  # fmt: skip
+    facts += [("left out", f"{escape(name)}: {why}") for name, why in quality.left_out[:10]]
+    levels = ", ".join(f"{level:.4g}" for level in made.states.values)
+    facts.append(("states", f"{levels} {unit} ({made.states.how}); off by "
+                  f"{made.states.error:.3g} {unit} (root mean square)"))  # fmt: skip
+    facts += [("verdict", escape(line)) for line in checked.verdict]
+    grid = Table.grid(padding=(0, 2))
+    for name, text in facts:
+        grid.add_row(f"[bold]{name}[/]", text)
+    screen.print(grid)
+    lags = Table(title="Δ by lag, median over entities", title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("lag", "measured", "fitted chain"):
+        lags.add_column(heading, justify="right")
+    for one in checked.lags:
+        lags.add_row(str(one.lag), f"{one.measured:.2f}", f"{one.chain:.2f}")
+    screen.print(lags)
+    if made.kind == "measured":
+        shown = Table(title=f"Δ by client, limits at {made.confidence:.0%}, adversary: "
+                      f"{made.adversary}", title_justify="left", box=box.SIMPLE_HEAD)  # fmt: skip
+        for heading in ("client", "entities", "age", "measured", "limit"):
+            shown.add_column(heading, justify="left" if heading == "client" else "right")
+        for client in made.clients[:10]:
+            last = len(client.limits) - 1
+            for age in sorted({a for a in (1, 2, 4, 8, 16, last) if a <= last}):
+                shown.add_row(
+                    escape(client.name), str(client.entities), str(age),
+                    f"{client.estimates[last - age]:.3f}", f"{client.limits[last - age]:.3f}",
+                )  # fmt: skip
+        screen.print(shown)
+        if all(min(client.limits) >= 1 for client in made.clients):
+            people.print(
+                "[yellow]Every limit is 1: these readings are too few for any credit for ageing "
+                "at this confidence. Fewer states or more days help.[/]",
+                soft_wrap=True,
+            )

@@ -1,0 +1,178 @@
+"""What a fitted chain assumes, tested on the readings: effect sizes first, p-values beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from agewise.fitting.laws import Codes, fit_chain, pair_counts
+from agewise.mixing import delta
+from agewise.process.joint import Array
+
+LAGS = (1, 4, 8, 20, 48, 96, 336)
+MATTERS = 0.1
+"""A difference in Δ or in total variation above this is told as one that matters."""
+BALANCED = 0.025
+"""Entities in which every state takes at least this share count for the medians."""
+
+
+@dataclass(frozen=True)
+class LagCheck:
+    """Δ at a lag: as the readings have it, and as powers of the fitted chain say (medians)."""
+
+    lag: int
+    measured: float
+    chain: float
+
+    @property
+    def understated(self) -> float:
+        """By how much the chain promises more than there is."""
+        return self.measured - self.chain
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """How far readings are from a homogeneous first-order chain.
+
+    `memory` is the mean total variation between the next state's law given one and given two
+    states before it, `memory_control` what a chain simulated from the fit shows, and `memory_p`
+    the share of simulations that show as much. `day_night` is the largest total variation between
+    rows of the matrices of day and night, `season` of the two halves of the year, and `control`
+    of odd and even days, which chance alone makes.
+    """
+
+    entities: int
+    balanced: int
+    memory: float
+    memory_control: float
+    memory_p: float
+    day_night: float
+    season: float
+    control: float
+    lags: tuple[LagCheck, ...]
+    verdict: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the findings as plain data."""
+        return asdict(self)
+
+
+def check_assumptions(
+    codes: Codes,
+    values: Array,
+    day: int,
+    *,
+    starts: int = 0,
+    lags: Sequence[int] = LAGS,
+    simulations: int = 19,
+    seed: int = 0,
+) -> Assumptions:
+    """Test order and homogeneity, and compare measured Δ with the chain's at several lags."""
+    size = values.size
+    share = np.stack([(codes == s).mean(axis=1) for s in range(size)])
+    chosen = codes[share.min(axis=0) >= BALANCED]
+    used = chosen if len(chosen) else codes
+    pooled = fit_chain(codes, values)
+    rng = np.random.default_rng(seed)
+    memory = _memory(codes, size)
+    simulated = [
+        _memory(_simulate(pooled.transition, codes, rng), size) for _ in range(simulations)
+    ]
+    time = (np.arange(codes.shape[1] - 1) + starts) % day
+    date = (np.arange(codes.shape[1] - 1) + starts) // day
+    day_night = _between(codes, size, (time >= day // 3) & (time < day - day // 12))
+    season = _between(codes, size, date < date.max() / 2)
+    control = _between(codes, size, date % 2 == 0)
+    chains = [fit_chain(one[None], values) for one in used]
+    checks = tuple(
+        LagCheck(
+            lag,
+            float(np.median([_delta(c) for c in pair_counts(used, lag, size)])),
+            float(np.median([float(delta(chain, lag)) for chain in chains])),
+        )
+        for lag in lags
+        if lag < codes.shape[1] // 2
+    )
+    return Assumptions(
+        entities=len(codes), balanced=len(chosen), memory=memory,
+        memory_control=float(np.mean(simulated)),
+        memory_p=(1 + sum(s >= memory for s in simulated)) / (simulations + 1),
+        day_night=day_night, season=season, control=control, lags=checks,
+        verdict=_verdict(memory, float(np.mean(simulated)), day_night, season, control, checks),
+    )  # fmt: skip
+
+
+def _verdict(
+    memory: float,
+    simulated: float,
+    day_night: float,
+    season: float,
+    control: float,
+    checks: tuple[LagCheck, ...],
+) -> tuple[str, ...]:
+    """What to conclude, in plain words."""
+    said = []
+    worst = max(checks, key=lambda one: one.understated, default=None)
+    if worst is not None and worst.understated > MATTERS:
+        said.append(
+            f"The homogeneous chain understates Δ at lag {worst.lag} by {worst.understated:.2f} "
+            f"({worst.chain:.2f} instead of {worst.measured:.2f}): use the measured law."
+        )
+    if memory > simulated + MATTERS / 2:
+        said.append(
+            f"Readings remember more than one step (effect {memory:.2f}, a first-order chain "
+            f"shows {simulated:.2f})."
+        )
+    for name, effect in (("time of day", day_night), ("season", season)):
+        if effect > control + MATTERS:
+            said.append(
+                f"Moves depend on the {name} (effect {effect:.2f}, odd against even days "
+                f"{control:.2f})."
+            )
+    return tuple(said) or ("Nothing speaks against the homogeneous chain at these lags.",)
+
+
+def _delta(counts: Array) -> float:
+    columns = counts[:, counts.sum(axis=0) > 0]
+    rows = (columns / columns.sum(axis=0)).T
+    return float(max(abs(a - b).sum() / 2 for a in rows for b in rows))
+
+
+def _memory(codes: Codes, size: int) -> float:
+    """Mean total variation between P(next | now) and P(next | now, before)."""
+    before, now, after = codes[:, :-2], codes[:, 1:-1], codes[:, 2:]
+    good = (before >= 0) & (now >= 0) & (after >= 0)
+    code = (before[good].astype(np.intp) * size + now[good]) * size + after[good]
+    counts = np.bincount(code, minlength=size**3).reshape(size, size, size).astype(float)
+    pairs = counts.sum(axis=0)
+    first = pairs / np.maximum(pairs.sum(axis=1, keepdims=True), 1)
+    seen = counts.sum(axis=2)
+    second = counts / np.maximum(seen[..., None], 1)
+    distance = np.abs(second - first[None]).sum(axis=2) / 2
+    return float((distance * seen).sum() / max(seen.sum(), 1))
+
+
+def _between(codes: Codes, size: int, chosen: Any) -> float:
+    """The largest total variation between rows of two matrices, of chosen and of other steps."""
+    matrices = []
+    for mask in (chosen, ~chosen):
+        now, after = codes[:, :-1][:, mask], codes[:, 1:][:, mask]
+        good = (now >= 0) & (after >= 0)
+        code = now[good].astype(np.intp) * size + after[good]
+        counts = np.bincount(code, minlength=size**2).reshape(size, size).astype(float)
+        matrices.append(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))
+    return float((np.abs(matrices[0] - matrices[1]).sum(axis=1) / 2).max())
+
+
+def _simulate(transition: Array, codes: Codes, rng: np.random.Generator) -> Codes:
+    """Entities that follow a chain, as many and as long as the readings (at most 5,000 slots)."""
+    slots = min(codes.shape[1], 5_000)
+    below = np.cumsum(transition, axis=1)[:, :-1]
+    made = np.empty((len(codes), slots), dtype=np.int8)
+    made[:, 0] = np.maximum(codes[:, 0], 0)
+    for t in range(1, slots):
+        made[:, t] = (rng.random(len(codes))[:, None] >= below[made[:, t - 1]]).sum(axis=1)
+    return made
