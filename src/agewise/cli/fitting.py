@@ -186,7 +186,11 @@ def _print(made: Fit) -> None:
          f"{quality.off_grid} off the grid, {quality.duplicates_same} doubled; "
          f"{quality.duplicates_averaged} averaged, {quality.missing} missing"),
     ]  # fmt: skip
-    facts += [("left out", f"{escape(name)}: {why}") for name, why in quality.left_out[:10]]
+    left_out = [*quality.left_out, *made.left_out]
+    for why in dict.fromkeys(why for _, why in left_out):
+        names = [name for name, reason in left_out if reason == why]
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        facts.append(("left out", f"{escape(', '.join(names[:8]))}{more}: {why}"))
     levels = ", ".join(f"{level:.4g}" for level in made.states.values)
     facts.append(("states", f"{levels} {unit} ({made.states.how}); off by "
                   f"{made.states.error:.3g} {unit} (root mean square)"))  # fmt: skip

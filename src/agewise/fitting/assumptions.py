@@ -40,8 +40,8 @@ class Assumptions:
     `memory` is the mean total variation between the next state's law given one and given two
     states before it, `memory_control` what a chain simulated from the fit shows, and `memory_p`
     the share of simulations that show as much. `day_night` is the largest total variation between
-    rows of the matrices of day and night, `season` of the two halves of the year, and `control`
-    of odd and even days, which chance alone makes.
+    rows of the matrices of two quarters of the day, `season` of the two halves of the time, and
+    `control` of odd and even days, which chance alone makes.
     """
 
     entities: int
@@ -83,9 +83,9 @@ def check_assumptions(
     ]
     time = (np.arange(codes.shape[1] - 1) + starts) % day
     date = (np.arange(codes.shape[1] - 1) + starts) // day
-    day_night = _between(codes, size, (time >= day // 3) & (time < day - day // 12))
-    season = _between(codes, size, date < date.max() / 2)
-    control = _between(codes, size, date % 2 == 0)
+    day_night = _between(codes, size, time * 4 // day)
+    season = _between(codes, size, (date * 2 // (date.max() + 1)))
+    control = _between(codes, size, date % 2)
     chains = [fit_chain(one[None], values) for one in used]
     checks = tuple(
         LagCheck(
@@ -155,16 +155,18 @@ def _memory(codes: Codes, size: int) -> float:
     return float((distance * seen).sum() / max(seen.sum(), 1))
 
 
-def _between(codes: Codes, size: int, chosen: Any) -> float:
-    """The largest total variation between rows of two matrices, of chosen and of other steps."""
+def _between(codes: Codes, size: int, part: Any) -> float:
+    """The largest total variation between rows of the matrices of any two parts of the steps."""
     matrices = []
-    for mask in (chosen, ~chosen):
-        now, after = codes[:, :-1][:, mask], codes[:, 1:][:, mask]
+    for label in np.unique(part):
+        now, after = codes[:, :-1][:, part == label], codes[:, 1:][:, part == label]
         good = (now >= 0) & (after >= 0)
         code = now[good].astype(np.intp) * size + after[good]
         counts = np.bincount(code, minlength=size**2).reshape(size, size).astype(float)
         matrices.append(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))
-    return float((np.abs(matrices[0] - matrices[1]).sum(axis=1) / 2).max())
+    return max(
+        float((np.abs(one - other).sum(axis=1) / 2).max()) for one in matrices for other in matrices
+    )
 
 
 def _simulate(transition: Array, codes: Codes, rng: np.random.Generator) -> Codes:

@@ -10,7 +10,7 @@ import numpy as np
 
 from agewise.errors import InvalidInput, one_of
 from agewise.fitting.assumptions import Assumptions, check_assumptions
-from agewise.fitting.laws import Codes, fit_chain, fit_lag_law, fit_periodic
+from agewise.fitting.laws import Codes, LagLaw, fit_chain, fit_lag_law, fit_periodic
 from agewise.fitting.readings import Quality, Readings
 from agewise.fitting.states import States
 from agewise.problem import Client, Problem
@@ -47,6 +47,8 @@ class Fit:
     states: States
     assumptions: Assumptions
     clients: tuple[ClientFit, ...]
+    left_out: tuple[tuple[str, str], ...]
+    """Entities that take no part, each with the reason."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the scenario."""
@@ -60,6 +62,7 @@ class Fit:
             "states_by": self.states.how,
             "assumptions": self.assumptions.to_dict(),
             "clients": [asdict(one) for one in self.clients],
+            "left_out": [list(one) for one in self.left_out],
         }
 
 
@@ -98,22 +101,27 @@ def fit(
     members = {"all": list(readings.entities)} if groups is None else dict(groups)
     place = {entity: row for row, entity in enumerate(readings.entities)}
     clients, found = [], []
+    left_out: list[tuple[str, str]] = []
     claims = sum(len(m) if adversary == "household" else 1 for m in members.values())
     for client, entities in members.items():
         rows = _rows(client, entities, place)
-        one = codes[rows]
-        _refuse_constant(client, entities, one)
-        process, told = _process(
-            client, one, states.values, readings, first_slot, slots, kind, adversary, confidence,
-            claims,
+        moving = [row for row in rows if np.unique(codes[row][codes[row] >= 0]).size > 1]
+        left_out += [
+            (readings.entities[row], "always in one state") for row in rows if row not in moving
+        ]
+        process, told, weak = _process(
+            client, moving, codes, states.values, readings, first_slot, slots, kind, adversary,
+            confidence, claims,
         )  # fmt: skip
-        clients.append(Client(client, process, samples=len(rows)))
+        left_out += [(readings.entities[row], "too few days for a limit below 1") for row in weak]
+        clients.append(Client(client, process, samples=told.entities))
         found.append(told)
     problem = Problem(clients, slots, epsilon, name=name, unit=unit)
     checked = check_assumptions(codes, states.values, readings.day, starts=readings.first_of_day)
     return Fit(
-        problem, kind, adversary, confidence, readings.quality, states, checked, tuple(found)
-    )
+        problem, kind, adversary, confidence, readings.quality, states, checked, tuple(found),
+        tuple(left_out),
+    )  # fmt: skip
 
 
 def _rows(client: str, entities: Sequence[str], place: Mapping[str, int]) -> list[int]:
@@ -125,18 +133,9 @@ def _rows(client: str, entities: Sequence[str], place: Mapping[str, int]) -> lis
     return [place[entity] for entity in entities]
 
 
-def _refuse_constant(client: str, entities: Sequence[str], codes: Codes) -> None:
-    """An entity that is always in one state tells nothing about how it moves."""
-    for entity, row in zip(entities, codes, strict=True):
-        if np.unique(row[row >= 0]).size < 2:
-            raise InvalidInput(
-                f"entity {entity!r} of client {client!r}", "always in one state",
-                "readings in two states or more", "Choose other states, or leave it out.",
-            )  # fmt: skip
-
-
 def _process(
     client: str,
+    rows: list[int],
     codes: Codes,
     values: Array,
     readings: Readings,
@@ -146,27 +145,45 @@ def _process(
     adversary: Adversary,
     confidence: float,
     claims: int,
-) -> tuple[Process, ClientFit]:
-    count, day, starts = len(codes), readings.day, readings.first_of_day
-    if kind == "chain":
-        return fit_chain(codes, values), ClientFit(client, count, codes.size, 1.0, (), ())
-    if kind == "periodic":
-        periodic = fit_periodic(codes, values, day, (starts - first_slot) % day)
-        return periodic, ClientFit(client, count, codes.size, 1.0, (), ())
-    choices = {
-        "first_slot": first_slot, "slots": slots, "starts": starts, "confidence": confidence,
-        "claims": claims,
-    }  # fmt: skip
-    group = fit_lag_law(codes, values, day, **choices)  # type: ignore[arg-type]
+) -> tuple[Process, ClientFit, list[int]]:
+    """A client's process, how it was found, and the entities that no limit can be given for."""
+    day, starts = readings.day, readings.first_of_day
+
+    def lag_law(which: list[int]) -> LagLaw:
+        return fit_lag_law(
+            codes[which], values, day, first_slot=first_slot, slots=slots, starts=starts,
+            confidence=confidence, claims=claims,
+        )  # fmt: skip
+
+    if not rows:
+        raise InvalidInput(f"client {client!r}", "no entity that ever changes", "other states")
+    if kind != "measured":
+        process: Process = (
+            fit_chain(codes[rows], values)
+            if kind == "chain"
+            else fit_periodic(codes[rows], values, day, (starts - first_slot) % day)
+        )
+        return process, ClientFit(client, len(rows), codes[rows].size, 1.0, (), ()), []
+    weak: list[int] = []
+    if adversary == "household":
+        each = {row: lag_law([row]) for row in rows}
+        weak = [row for row, one in each.items() if slots > 1 and one.law.limits[:-1].min() >= 1]
+        rows = [row for row in rows if row not in weak]
+        if not rows:
+            raise InvalidInput(
+                f"client {client!r}", f"{len(weak)} entities, none with a limit on Δ below 1",
+                "more days, fewer states or a lower confidence",
+                "There is no credit for ageing to be had from these readings.",
+            )  # fmt: skip
+    group = lag_law(rows)
     limits, inflation = group.law.limits, group.inflation
     if adversary == "household":
-        each = [fit_lag_law(one[None], values, day, **choices) for one in codes]  # type: ignore[arg-type]
-        widest = np.max([one.law.limits for one in each], axis=0)
+        widest = np.max([each[row].law.limits for row in rows], axis=0)
         limits = np.maximum(widest, group.estimate)
-        inflation = max(one.inflation for one in each)
+        inflation = max(each[row].inflation for row in rows)
     law = MeasuredLaw(group.law.joints, limits, values, confidence=confidence, day=day)
     told = ClientFit(
-        client, count, group.pairs, inflation, tuple(group.estimate.tolist()),
+        client, len(rows), group.pairs, inflation, tuple(group.estimate.tolist()),
         tuple(limits.tolist()),
     )  # fmt: skip
-    return law, told
+    return law, told, weak

@@ -1,0 +1,196 @@
+"""From readings to a scenario, and what is said about it on the way."""
+
+import json
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import agewise as aw
+from agewise.fitting.assumptions import check_assumptions
+from agewise.fitting.fit import fit
+from agewise.fitting.readings import read_readings
+from agewise.fitting.states import given_states
+
+AGEWISE = str(Path(sys.executable).with_name("agewise"))
+CHAIN = aw.birth_death(0.3, 0.3, [10, 20])
+LONDON = Path(__file__).parents[3] / "shared" / "data" / "london"
+
+
+def walk(entities, days, day=24, seed=0, chain=CHAIN, memory=None):
+    """Values of entities that follow a chain, or repeat yesterday with probability `memory`."""
+    rng = np.random.default_rng(seed)
+    codes = np.zeros((entities, days * day), dtype=int)
+    below = np.cumsum(chain.transition, axis=1)[:, :-1]
+    for t in range(1, days * day):
+        codes[:, t] = (rng.random(entities)[:, None] >= below[codes[:, t - 1]]).sum(axis=1)
+        if memory is not None and t >= day:
+            keep = rng.random(entities) < memory
+            codes[keep, t] = codes[keep, t - day]
+    return chain.states[codes]
+
+
+def written(path, values, minutes=60):
+    start = datetime(2024, 1, 1)
+    frame = pl.DataFrame({
+        "meter": np.repeat([f"m{i}" for i in range(len(values))], values.shape[1]),
+        "time": [start + timedelta(minutes=minutes * t) for t in range(values.shape[1])]
+        * len(values),
+        "kwh": values.ravel(),
+    })  # fmt: skip
+    frame.write_parquet(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def meters(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("fit") / "meters.parquet", walk(6, 900))
+
+
+def test_a_chain_passes_and_a_habit_does_not():
+    states = given_states([10, 20], walk(2, 3))
+    plain = check_assumptions(states.index(walk(8, 200)), states.values, 24, lags=(1, 4, 24))
+    assert plain.verdict == ("Nothing speaks against the homogeneous chain at these lags.",)
+    assert plain.memory_p > 0.05
+    habit = check_assumptions(
+        states.index(walk(8, 200, memory=0.7)), states.values, 24, lags=(1, 4, 24)
+    )
+    assert "understates Δ at lag 24" in habit.verdict[0]
+    assert "use the measured law" in habit.verdict[0]
+    worst = max(habit.lags, key=lambda one: one.understated)
+    assert worst.lag == 24
+    assert worst.understated > 0.4
+
+
+def test_time_of_day_and_season_are_noticed():
+    calm, lively = aw.birth_death(0.05, 0.05, [10, 20]), aw.birth_death(0.45, 0.45, [10, 20])
+    values = np.concatenate([walk(8, 60, chain=calm), walk(8, 60, chain=lively, seed=1)], axis=1)
+    states = given_states([10, 20], values)
+    found = check_assumptions(states.index(values), states.values, 24, lags=(1, 4))
+    assert found.season > 0.5 > found.control
+    assert any("season" in line for line in found.verdict)
+
+
+def test_the_measured_law_covers_the_truth_and_earns_credit(meters):
+    found = read_readings(meters)
+    made = fit(found, given_states([10, 20], found.values), epsilon=0.5, first_slot=10, slots=6)
+    (client,) = made.clients
+    for slot in range(5):
+        truth = aw.delta(CHAIN, 5 - slot)
+        assert client.limits[slot] >= truth
+        assert client.limits[slot] >= client.estimates[slot]
+    assert min(client.limits) < 1
+    plan = aw.plan(made.problem)
+    assert plan.assignments[0].aged_epsilon <= 0.5
+    assert plan.assignments[0].delta == pytest.approx(
+        client.limits[plan.collect_at[0] - 1], abs=1e-9
+    )
+
+
+def test_the_population_is_another_claim(meters):
+    found = read_readings(meters)
+    states = given_states([10, 20], found.values)
+    choices = {"epsilon": 0.5, "first_slot": 10, "slots": 6}
+    house = fit(found, states, **choices).clients[0]
+    crowd = fit(found, states, adversary="population", **choices).clients[0]
+    assert sum(crowd.limits) < sum(house.limits)  # six times the pairs, if meters are alike
+
+
+def test_groups_are_clients(meters):
+    found = read_readings(meters)
+    groups = {"north": ["m0", "m1"], "south": ["m2", "m3", "m4"]}
+    made = fit(found, given_states([10, 20], found.values), epsilon=0.5, slots=4, groups=groups)
+    assert [(c.name, c.samples) for c in made.problem.clients] == [("north", 2), ("south", 3)]
+    with pytest.raises(aw.InvalidInput, match="entities that were read"):
+        fit(found, made.states, epsilon=0.5, slots=4, groups={"x": ["nobody"]})
+    with pytest.raises(aw.InvalidInput, match="empty"):
+        fit(found, made.states, epsilon=0.5, slots=4, groups={"x": []})
+
+
+def test_entities_without_a_limit_are_left_out_by_name(tmp_path):
+    values = np.concatenate([walk(3, 900), np.full((1, 900 * 24), 10.0)])
+    values[2] = 10.0
+    values[2, ::500] = 20.0  # hardly ever
+    found = read_readings(written(tmp_path / "m.parquet", values))
+    made = fit(found, given_states([10, 20], found.values), epsilon=0.5, first_slot=10, slots=4)
+    assert dict(made.left_out) == {
+        "m3": "always in one state", "m2": "too few days for a limit below 1"
+    }  # fmt: skip
+    assert made.problem.clients[0].samples == 2
+    few = read_readings(written(tmp_path / "few.parquet", walk(2, 20)))
+    with pytest.raises(aw.InvalidInput, match="no credit for ageing"):
+        fit(few, given_states([10, 20], few.values), epsilon=0.5, slots=4)
+
+
+@pytest.mark.parametrize("kind", ["chain", "periodic"])
+def test_chains_can_still_be_asked_for(meters, kind):
+    found = read_readings(meters)
+    made = fit(found, given_states([10, 20], found.values), epsilon=0.5, slots=6, kind=kind)
+    process = made.problem.clients[0].process
+    assert process.kernel(1, 2) == pytest.approx(CHAIN.transition, abs=0.05)
+
+
+TWO = ["--states", "10,20"]
+
+
+def run(*arguments, cwd):
+    return subprocess.run(
+        [AGEWISE, "fit", *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False
+    )
+
+
+def test_from_the_command_line_to_a_plan(meters, tmp_path):
+    done = run(meters, "--states", "10,20", "--slots", 6, "--report", "rep", "--unit", "kWh",
+               "--out", "mine.toml", cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Taking time as the time, meter as the entity, kwh as the reading" in done.stderr
+    assert {p.name for p in (tmp_path / "rep").iterdir()} == {"fit.png", "fit.svg", "fit.json"}
+    problem = aw.load_scenario(tmp_path / "mine.toml")
+    assert aw.plan(problem).assignments[0].aged_epsilon <= 0.5
+    assert (tmp_path / "mine.toml").read_text().startswith("# measured law from 6 entities")
+    as_json = run(meters, "--quantiles", 2, "--slots", 6, "--json", cwd=tmp_path)
+    document = json.loads(as_json.stdout)
+    assert document["confidence"] == 0.95
+    assert document["clients"][0]["entities"] == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["none.csv"], "an existing file"),
+        (["m.parquet", "--states", "a,b"], "--states is 'a,b'"),
+        (["m.parquet", "--states", "10", "--quantiles", "3"], "one of them"),
+        (["m.parquet", *TWO, "--aggregate-at", "25:00"], "--aggregate-at is '25:00'"),
+        (["m.parquet", *TWO, "--aggregate-at", "noon"], "--aggregate-at is 'noon'"),
+        (["m.parquet", *TWO, "--aggregate-at", "12:20"], "a multiple of 60 minutes"),
+        (["m.parquet", "--out", "x.json"], "--out is x.json"),
+        (["m.parquet", *TWO, "--confidence", "1"], "confidence is 1"),
+        (["m.parquet", *TWO, "--epsilon", "0"], "epsilon is 0"),
+        (["m.parquet", *TWO, "--slots", "0"], "slots is 0"),
+        (["m.parquet", *TWO, "--groups", "none.csv"], "--groups is none.csv"),
+        (["m.parquet", "--value", "wh"], "value column is 'wh'"),
+    ],
+)
+def test_bad_input_is_refused_in_words(meters, tmp_path, arguments, words):
+    (tmp_path / "m.parquet").symlink_to(meters)
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("*.toml"))
+
+
+@pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
+def test_london_gets_its_verdict():
+    table = pl.read_csv(LONDON / "households.csv")
+    standard = table.filter(pl.col("tariff") == "Std")["household"].to_list()
+    found = read_readings(LONDON / "lcl_2013_halfhourly.parquet", entities=standard)
+    states = given_states([20, 50, 100, 200], found.values)
+    checked = check_assumptions(states.index(found.values), states.values, 48, simulations=3)
+    assert "understates Δ at lag 48 by 0.59" in checked.verdict[0]
+    assert any("time of day" in line for line in checked.verdict)
+    assert checked.day_night > 5 * checked.control
