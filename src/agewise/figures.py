@@ -269,6 +269,7 @@ def fit_figure(made: Fit) -> Figure:
                 axes.plot(ages, client.estimates, color=COLOURS[place], linestyle=":",
                           label=f"{name}: measured")  # fmt: skip
             axes.set_xlabel("age at aggregation (slots)")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.set_title(f"By client, limits at {made.confidence:.0%} ({made.adversary})")
             axes.legend(frameon=False, fontsize=9)
     return figure

@@ -11,7 +11,7 @@ import agewise as aw
 from agewise.fitting.laws import fit_chain, fit_lag_law, fit_periodic, pair_counts
 from agewise.fitting.readings import read_readings
 from agewise.fitting.states import given_states, least_error_states, quantile_states
-from agewise.process.measured import _widest_backward
+from agewise.process.measured import table_delta
 
 LONDON = Path(__file__).parents[3] / "shared" / "data" / "london"
 CHAIN = aw.birth_death(0.3, 0.25, [1, 2, 3])
@@ -105,7 +105,7 @@ def test_the_measured_law_is_the_chains_within_its_limits():
     for slot in range(1, 8):
         truth = CHAIN.stationary[:, None] * CHAIN.kernel(slot, 8)
         assert found.law.joints[slot - 1] == pytest.approx(truth, abs=0.02)
-        assert _widest_backward(truth) <= found.law.limits[slot - 1] < 1
+        assert table_delta(truth) <= found.law.limits[slot - 1] < 1
         assert found.estimate[slot - 1] <= found.law.limits[slot - 1]
     assert found.pairs == 60 * 200
     assert found.inflation < 2
@@ -113,7 +113,7 @@ def test_the_measured_law_is_the_chains_within_its_limits():
 
 @pytest.mark.parametrize("entities", [1, 30])
 def test_guarantee_the_limits_cover_all_slots_together(entities):
-    truths = [_widest_backward(CHAIN.stationary[:, None] * CHAIN.kernel(t, 6)) for t in range(1, 6)]
+    truths = [table_delta(CHAIN.stationary[:, None] * CHAIN.kernel(t, 6)) for t in range(1, 6)]
     missed = 0
     for seed in range(40):
         codes = walked(CHAIN, entities, 48 * 60, seed)
@@ -154,7 +154,7 @@ def test_real_households_remember_longer_than_a_fitted_chain():
     for lag, wanted, fitted in (
         (4, 0.52, 0.29), (8, 0.27, 0.07), (20, 0.24, 0.0), (48, 0.59, 0.0), (336, 0.51, 0.0)
     ):  # fmt: skip
-        measured = [_widest_backward(c) for c in pair_counts(balanced, lag, 4)]
+        measured = [table_delta(c) for c in pair_counts(balanced, lag, 4)]
         assert np.median(measured) == pytest.approx(wanted, abs=0.05)
         powers = [float(aw.delta(chain, lag)) for chain in chains]
         assert np.median(powers) == pytest.approx(fitted, abs=0.02)

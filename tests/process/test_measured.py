@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.process.measured import MeasuredLaw, _widest_backward, block_inflation, delta_limit
+from agewise.process.measured import MeasuredLaw, block_inflation, delta_limit, table_delta
 
 CHAIN = aw.birth_death(0.3, 0.25, [1, 2, 3])
 SKEWED = aw.MarkovChain([[0.97, 0.02, 0.01], [0.4, 0.5, 0.1], [0.3, 0.3, 0.4]], [1, 2, 3])
@@ -16,14 +16,14 @@ def true_joint(chain, age):
 
 def measured(chain=CHAIN, slots=6, room=0.05, **changes):
     joints = [true_joint(chain, slots - t) for t in range(1, slots + 1)]
-    limits = [min(1.0, _widest_backward(j) + room) for j in joints]
+    limits = [min(1.0, table_delta(j) + room) for j in joints]
     return MeasuredLaw(joints, limits, chain.states, **{"confidence": 0.95, "day": 48, **changes})
 
 
 def misses(chain, age, pairs, failure, repetitions, rng, inflation=1.0):
     """How often the limit falls below the truth."""
     joint = true_joint(chain, age)
-    truth = _widest_backward(joint)
+    truth = table_delta(joint)
     counts = rng.multinomial(pairs, joint.ravel(), size=repetitions).reshape(-1, *joint.shape)
     return np.mean([delta_limit(c, failure, inflation) < truth for c in counts])
 
@@ -57,7 +57,7 @@ def test_the_coverage_test_would_notice_a_limit_without_room(monkeypatch):
 
 def test_the_limit_tightens_at_the_expected_rate():
     rng, joint = np.random.default_rng(1), true_joint(CHAIN, 3)
-    truth = _widest_backward(joint)
+    truth = table_delta(joint)
     room = []
     for pairs in (1_000, 100_000):
         counts = rng.multinomial(pairs, joint.ravel(), size=50).reshape(-1, 3, 3)
@@ -106,7 +106,7 @@ def test_noise_is_for_the_limit_never_for_the_estimate():
     exact = aw.slot_table(aw.Client("d", CHAIN, samples=50), problem)
     for slot in range(5):
         assert table.delta[slot] == pytest.approx(
-            min(1.0, _widest_backward(true_joint(CHAIN, 5 - slot)) + 0.05), abs=1e-9
+            min(1.0, table_delta(true_joint(CHAIN, 5 - slot)) + 0.05), abs=1e-9
         )
         assert table.delta[slot] >= measured().limits[slot]
     assert (table.scale[:5] >= exact.scale[:5]).all()

@@ -11,6 +11,7 @@ import numpy as np
 from agewise.fitting.laws import Codes, fit_chain, pair_counts
 from agewise.mixing import delta
 from agewise.process.joint import Array
+from agewise.process.measured import table_delta
 
 LAGS = (1, 4, 8, 20, 48, 96, 336)
 MATTERS = 0.1
@@ -90,7 +91,7 @@ def check_assumptions(
     checks = tuple(
         LagCheck(
             lag,
-            float(np.median([_delta(c) for c in pair_counts(used, lag, size)])),
+            float(np.median([table_delta(c) for c in pair_counts(used, lag, size)])),
             float(np.median([float(delta(chain, lag)) for chain in chains])),
         )
         for lag in lags
@@ -133,12 +134,6 @@ def _verdict(
                 f"{control:.2f})."
             )
     return tuple(said) or ("Nothing speaks against the homogeneous chain at these lags.",)
-
-
-def _delta(counts: Array) -> float:
-    columns = counts[:, counts.sum(axis=0) > 0]
-    rows = (columns / columns.sum(axis=0)).T
-    return float(max(abs(a - b).sum() / 2 for a in rows for b in rows))
 
 
 def _memory(codes: Codes, size: int) -> float:

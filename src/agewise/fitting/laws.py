@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from agewise.errors import InvalidInput, whole
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, block_inflation, delta_limit
 from agewise.process.joint import Array
+from agewise.process.measured import table_delta
 
 Codes = NDArray[np.int8]
 """State of each entity in each slot, −1 where there is no reading: `[entity, slot]`."""
@@ -114,7 +115,7 @@ def fit_lag_law(
         finite = factor[np.isfinite(factor)]
         worst = max(worst, float(finite.max()) if finite.size else np.inf)
         limits.append(1.0 if not np.isfinite(factor).all() else delta_limit(total, failure, factor))
-        estimates.append(_delta(total))
+        estimates.append(table_delta(total))
     law = MeasuredLaw(joints, limits, values, confidence=confidence, day=day)
     return LagLaw(law, np.array(estimates), int(fewest), worst)
 
@@ -129,9 +130,3 @@ def _blocks(now: Codes, later: Codes, size: int) -> Array:
         now[0, :cut].reshape(weeks, WEEK), later[0, :cut].reshape(weeks, WEEK), size
     )
     return np.concatenate([whole_weeks, rest]) if now.shape[1] > cut else whole_weeks
-
-
-def _delta(counts: Array) -> float:
-    columns = counts[:, counts.sum(axis=0) > 0]
-    rows = (columns / columns.sum(axis=0)).T
-    return float(max(abs(a - b).sum() / 2 for a in rows for b in rows))

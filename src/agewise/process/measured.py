@@ -67,7 +67,7 @@ class MeasuredLaw:
                 "a diagonal one: in the last slot a record is what it is",
             )  # fmt: skip
         for slot, joint in enumerate(self.joints):
-            widest = _widest_backward(joint)
+            widest = table_delta(joint)
             if upper[slot] < widest - 1e-12 and slot < len(tables) - 1:
                 raise InvalidInput(
                     f"limits[{slot}]", float(upper[slot]), f"at least the measured {widest:.6g}"
@@ -130,7 +130,7 @@ class MeasuredLaw:
             return JointLaw(np.diag(self.law(collect_at)), self.states)
         index = self._index(collect_at, aggregate_at)
         made = JointLaw(self.joints[index], self.states)
-        made.uncertainty = max(0.0, float(self.limits[index] - _widest_backward(made.matrix)))
+        made.uncertainty = max(0.0, float(self.limits[index] - table_delta(made.matrix)))
         return made
 
     def _index(self, collect_at: int, aggregate_at: int) -> int:
@@ -145,8 +145,11 @@ class MeasuredLaw:
         return slot - 1
 
 
-def _widest_backward(joint: Array) -> float:
-    """Δ of a table of probabilities or counts: the widest distance of two backward laws."""
+def table_delta(joint: Array) -> float:
+    """Return Δ of a table `[x, y]` of probabilities or counts, as it stands: no allowance at all.
+
+    The widest distance of two laws of the collected value, each given one of the later values.
+    """
     columns = joint[:, joint.sum(axis=0) > 0]
     rows = (columns / columns.sum(axis=0)).T
     return max((float(abs(a - b).sum()) / 2 for a in rows for b in rows), default=0.0)
