@@ -11,10 +11,10 @@ run: .venv/.installed
 	$(BIN)/agewise reproduce all --out out
 
 test: .venv/.installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadgroup
+	$(BIN)/pytest -q -n 2 --dist loadfile
 
 test-all: .venv/.installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadgroup -m ""
+	$(BIN)/pytest -q -n 2 --dist loadfile -m ""
 
 check: .venv/.installed-dev
 	$(BIN)/ruff check .

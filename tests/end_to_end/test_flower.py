@@ -18,7 +18,6 @@ import agewise as aw
 from agewise.federation.flower.deployment import init_deployment
 from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
 
-pytestmark = pytest.mark.xdist_group("flower")
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)
 SEED = int(np.random.default_rng(11).integers(2**63))

@@ -194,3 +194,17 @@ def test_london_gets_its_verdict():
     assert "understates Δ at lag 48 by 0.59" in checked.verdict[0]
     assert any("time of day" in line for line in checked.verdict)
     assert checked.day_night > 5 * checked.control
+
+
+def test_back_tests_from_the_command_line(meters, tmp_path):
+    done = subprocess.run(
+        [AGEWISE, "backtest", str(meters), "--states", "10,20", "--slots", "5", "--json"],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [one["claim"] for one in document["attacks"]] == ["measured", "chain"]
+    assert not any(one["too_good"] for one in document["attacks"])
+    assert {one["scheme"] for one in document["plans"]} == {
+        "plain", "propagated", "classical, fresh", "random"
+    }  # fmt: skip

@@ -13,7 +13,16 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from agewise.cli.console import JsonOption, console, output_folder, people, print_json, wrote
+from agewise.cli.console import (
+    JsonOption,
+    console,
+    generator,
+    output_folder,
+    people,
+    print_json,
+    progress_bar,
+    wrote,
+)
 from agewise.errors import InvalidInput
 from agewise.scenario import dump_scenario
 
@@ -77,23 +86,9 @@ def fit_command(
     if out.suffix != ".toml":
         raise InvalidInput("--out", str(out), "a .toml file")
     folder = output_folder(report)
-    with people.status("reading"):
-        from agewise.fitting.fit import fit  # noqa: PLC0415  (polars)
-        from agewise.fitting.readings import Columns, infer_columns, read_readings  # noqa: PLC0415
+    from agewise.fitting.fit import fit  # noqa: PLC0415  (polars)
 
-        given = {"entity": entity, "timestamp": timestamp, "value": value}
-        named = {k: v for k, v in given.items() if v is not None}
-        full = len(named) == 3
-        columns = Columns(**named) if full else replace(infer_columns(readings), **named)
-        found = read_readings(readings, columns, timezone=timezone)
-    if not full:
-        people.print(
-            f"Taking {escape(columns.timestamp)} as the time"
-            + (", every other column as an entity" if columns.wide else
-               f", {escape(columns.entity)} as the entity, {escape(columns.value)} as the reading")
-            + "; --timestamp, --entity and --value say otherwise.",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
+    found = _read(readings, timezone, entity=entity, timestamp=timestamp, value=value)
     chosen = _states(states, quantiles, least_error, found)
     at = _slot_of(aggregate_at, found)
     with people.status("measuring"):
@@ -115,6 +110,98 @@ def fit_command(
         (folder / "fit.json").write_text(json.dumps(made.to_dict(), indent=2), encoding="utf-8")
         paths.append(folder / "fit.json")
     wrote(paths)
+
+
+@commands.command(epilog="Example: agewise backtest meters.parquet --states 60,250 --slots 49")
+def backtest(
+    readings: Annotated[Path, typer.Argument(help="CSV or Parquet, long or wide.")],
+    states: Annotated[str | None, typer.Option(help="State values, such as 60,250.")] = None,
+    quantiles: Annotated[int | None, typer.Option(help="This many states instead.")] = None,
+    aggregate_at: Annotated[str, typer.Option(help="Time of day, UTC.")] = "18:00",
+    slots: Annotated[int, typer.Option(help="Slots, the aggregation included.")] = 49,
+    epsilon: Annotated[float, typer.Option(help="Privacy target ε.")] = 0.1,
+    timezone: Annotated[str, typer.Option(help="Of times that say none.")] = "UTC",
+    seed: Annotated[int, typer.Option(min=0, help="Of the replayed noise.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Replay recorded days: what plans would have cost, and whether an adversary beats the claim.
+
+    Laws are fitted to the first half of the readings. The adversary guesses the present state of
+    each household in the second half, from data collected in slot 1, with noise by the measured
+    law and by a fitted chain. The plans are replayed over all whole days.
+    """
+    from agewise.fitting.backtest import replay_adversary, replay_plans  # noqa: PLC0415
+    from agewise.fitting.fit import fit  # noqa: PLC0415
+
+    found = _read(readings, timezone)
+    chosen = _states(states, quantiles, None, found)
+    first = (_slot_of(aggregate_at, found) - slots + 1) % found.day
+    with people.status("replaying the adversary"):
+        attacks = replay_adversary(
+            found, chosen, epsilon=epsilon, first_slot=first, slots=slots, seed=seed
+        )
+    with people.status("measuring"):
+        made = fit(
+            found, chosen, epsilon=epsilon, first_slot=first, slots=slots, adversary="population"
+        )
+    out = {name for name, _ in made.left_out}
+    rows = [row for row, name in enumerate(found.entities) if name not in out]
+    with progress_bar("replaying plans") as advance:
+        replayed = replay_plans(
+            made.problem, {"all": rows}, chosen.index(found.values), chosen.values, found.day,
+            (first - found.first_of_day) % found.day, generator(seed), advance,
+        )  # fmt: skip
+    if as_json:
+        print_json({
+            "attacks": [one.to_dict() for one in attacks],
+            "plans": [one.to_dict() for one in replayed],
+        })  # fmt: skip
+        return
+    screen = console()
+    shown = Table(title=f"A replayed adversary, data of age {attacks[0].age}, claimed ε = "
+                  f"{epsilon:g}", title_justify="left", box=box.SIMPLE_HEAD)  # fmt: skip
+    for heading in ("noise by", "Δ", "noise scale", "hits", "false alarms", "ratio", "allowed",
+                    "excess", "claim"):  # fmt: skip
+        shown.add_column(heading, justify="left" if heading in ("noise by", "claim") else "right")
+    for one in attacks:
+        shown.add_row(
+            "measured law" if one.claim == "measured" else "fitted chain", f"{one.delta:.3g}",
+            f"{one.noise_scale:.4g}", f"{one.hits:.3f}", f"{one.false_alarms:.3f}",
+            f"{one.hits / one.false_alarms:.2f}" if one.false_alarms else "inf",
+            f"{one.allowed_ratio:.2f}", f"{one.excess:+.1f} s.e.",
+            "[red]broken[/]" if one.too_good else "[green]holds[/]",
+        )  # fmt: skip
+    screen.print(shown)
+    costs = Table(title="Plans over recorded days, adversary: population", title_justify="left",
+                  box=box.SIMPLE_HEAD)  # fmt: skip
+    for heading in ("scheme", "ages", "days", "mean loss", "promised"):
+        costs.add_column(heading, justify="left" if heading == "scheme" else "right")
+    for row in replayed:
+        costs.add_row(
+            row.scheme, ", ".join(map(str, row.ages)), str(row.days),
+            f"{row.mean_loss:.4g} ± {row.standard_error:.2g}", f"{row.promised:.4g}",
+        )  # fmt: skip
+    screen.print(costs)
+
+
+def _read(file: Path, timezone: str, **given: str | None) -> Readings:
+    """Read a file, and say which column was taken for what."""
+    from agewise.fitting.readings import Columns, infer_columns, read_readings  # noqa: PLC0415
+
+    named = {k: v for k, v in given.items() if v is not None}
+    with people.status("reading"):
+        full = len(named) == 3
+        columns = Columns(**named) if full else replace(infer_columns(file), **named)
+        found = read_readings(file, columns, timezone=timezone)
+    if not full:
+        people.print(
+            f"Taking {escape(columns.timestamp)} as the time"
+            + (", every other column as an entity" if columns.wide else
+               f", {escape(columns.entity)} as the entity, {escape(columns.value)} as the reading")
+            + "; --timestamp, --entity and --value of agewise fit say otherwise.",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+    return found
 
 
 def _states(

@@ -73,7 +73,7 @@ def _draw(rows: Array, rng: np.random.Generator) -> Any:
 class RecordedReadings:
     """A client's records by slot, as read from a file."""
 
-    def __init__(self, name: str, path: Path, by_slot: Mapping[int, Array]) -> None:
+    def __init__(self, name: str, path: Path | None, by_slot: Mapping[int, Array]) -> None:
         self.name, self.path, self.by_slot = name, path, by_slot
 
     def check(self, slot: int, samples: int) -> None:
