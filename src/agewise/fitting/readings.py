@@ -97,7 +97,8 @@ def read_readings(
     are left out, equal duplicates count once and others are averaged, and all of it is counted.
     `entities` keeps only those; one with less than `at_least` of its slots is left out by name.
 
-    Cost is one pass over the file in blocks; memory is 8 bytes an entity and slot.
+    The file is read in blocks, three times; memory grows with the readings on the grid (some 40
+    bytes each), not with the file.
     """
     file = Path(path)
     frame = _scan(file)
@@ -232,55 +233,63 @@ def _grid_rows(
     rows: pl.LazyFrame, file: Path, timezone: str
 ) -> tuple[pl.DataFrame, int, dict[str, int]]:
     """Usable readings as (entity, slot, value), minutes between them, and what was left out."""
-    try:
-        stamped = rows.with_columns(
-            _utc(rows.collect_schema()["timestamp"], timezone).alias("at"),
-            pl.col("value").cast(pl.Float64, strict=False).alias("number"),
-        )
-        table = stamped.select("row", "entity", "timestamp", "at", "number").collect(
-            engine="streaming"
-        )
-    except pl.exceptions.PolarsError as error:
-        reason = str(error).splitlines()[0]
-        raise InvalidInput("readings", f"{file} ({reason})", "readable readings") from None
-    lost = table.filter(pl.col("at").is_null() | pl.col("entity").is_null())
-    skipped = lost.filter(pl.col("timestamp").is_not_null()) if timezone != "UTC" else lost
-    if lost.height and (timezone == "UTC" or lost.height > max(100, table.height // 1000)):
-        shown = "; ".join(
-            f"line {r + 2}: {s!r}" for r, s in lost.select("row", "timestamp").head(SHOWN).rows()
-        )
+    number, good = pl.col("number"), pl.col("good")
+    placed = pl.col("at").is_not_null() & pl.col("entity").is_not_null()
+    sound = number.is_not_null() & number.is_finite() & (number >= 0)
+    stamped = rows.with_columns(
+        _utc(rows.collect_schema()["timestamp"], timezone).alias("at"),
+        pl.col("value").cast(pl.Float64, strict=False).alias("number"),
+    ).with_columns((placed & sound).fill_null(False).alias("good"))
+    found = _collect(
+        file,
+        stamped.select(
+            pl.len().alias("rows"), (~placed).sum().alias("lost"),
+            (placed & (number < 0)).sum().alias("negative"),
+            (placed & ~good).sum().alias("bad"), good.sum().alias("good"),
+        ),
+    ).row(0, named=True)  # fmt: skip
+    if found["lost"] and (timezone == "UTC" or found["lost"] > max(100, found["rows"] // 1000)):
+        lost = _collect(file, stamped.filter(~placed).select("row", "timestamp").head(SHOWN))
+        shown = "; ".join(f"line {row + 2}: {stamp!r}" for row, stamp in lost.rows())
         raise InvalidInput(
-            f"readings: timestamps of {file}", f"{lost.height} that cannot be read ({shown})",
+            f"readings: timestamps of {file}", f"{found['lost']} that cannot be read ({shown})",
             "dates with a time, such as 2013-01-31 23:30", "Correct or remove those rows.",
         )  # fmt: skip
-    number = pl.col("number")
-    good = number.is_not_null() & number.is_finite() & (number >= 0)
-    usable = table.filter(pl.col("at").is_not_null() & pl.col("entity").is_not_null())
-    bad = usable.filter(~good.fill_null(False))
-    negative = int(usable.select((number < 0).sum()).item() or 0)
-    usable = usable.filter(good.fill_null(False))
-    if not usable.height:
+    if not found["good"]:
         raise InvalidInput("readings", f"{file} without a usable row", "one reading or more")
+    usable = stamped.filter(good)
     resolution = _resolution(usable, file)
-    minutes = pl.col("at").dt.epoch("s")
-    on_grid = usable.filter(minutes % (resolution * 60) == 0)
-    slotted = on_grid.select(
-        "entity", (minutes // (resolution * 60)).alias("slot"), number.alias("value")
-    )
-    merged = slotted.group_by("entity", "slot").agg(
-        pl.col("value").mean(), pl.len().alias("times"), pl.col("value").n_unique().alias("kinds")
-    )
+    seconds = pl.col("at").dt.epoch("s")
+    merged = _collect(
+        file,
+        usable.filter(seconds % (resolution * 60) == 0)
+        .select("entity", (seconds // (resolution * 60)).alias("slot"), number.alias("value"))
+        .group_by("entity", "slot")
+        .agg(
+            pl.col("value").mean(), pl.len().alias("times"),
+            pl.col("value").n_unique().alias("kinds"),
+        ),
+    )  # fmt: skip
     twice = merged.filter(pl.col("times") > 1)
     same = twice.filter(pl.col("kinds") == 1)
     counts = {
-        "rows": table.height,
-        "not_numbers": bad.height - negative + skipped.height * (timezone != "UTC"),
-        "negative": negative,
-        "off_grid": usable.height - on_grid.height,
+        "rows": found["rows"],
+        "not_numbers": found["bad"] - found["negative"] + found["lost"],
+        "negative": found["negative"],
+        "off_grid": found["good"] - int(merged["times"].sum()),
         "same": _extra(same),
         "averaged": _extra(twice) - _extra(same),
     }
     return merged.select("entity", "slot", "value"), resolution, counts
+
+
+def _collect(file: Path, frame: pl.LazyFrame) -> pl.DataFrame:
+    """Run a query over the file block by block."""
+    try:
+        return frame.collect(engine="streaming")
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInput("readings", f"{file} ({reason})", "readable readings") from None
 
 
 def _extra(repeated: pl.DataFrame) -> int:
@@ -304,16 +313,11 @@ def _utc(kind: pl.DataType, timezone: str) -> pl.Expr:
     return stamp.dt.convert_time_zone("UTC")
 
 
-def _resolution(usable: pl.DataFrame, file: Path) -> int:
+def _resolution(usable: pl.LazyFrame, file: Path) -> int:
     """Minutes between readings: the commonest step, which must be the same for all entities."""
-    steps = (
-        usable.select("entity", "at")
-        .unique()
-        .sort("entity", "at")
-        .with_columns((pl.col("at").diff().over("entity").dt.total_minutes()).alias("step"))
-        .filter(pl.col("step") > 0)
-        .group_by("entity")
-        .agg(pl.col("step").mode().min())
+    step = pl.col("at").unique().sort().diff().dt.total_minutes().drop_nulls().mode().min()
+    steps = _collect(
+        file, usable.group_by("entity").agg(step.alias("step")).drop_nulls().sort("entity")
     )
     found = sorted(steps["step"].unique().to_list())
     if not found:
