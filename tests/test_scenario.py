@@ -8,7 +8,7 @@ from agewise.scenario import TEMPLATE
 from random_problems import random_problem
 
 
-@pytest.mark.parametrize("name", ["london", "slow_and_fast", "day_profile"])
+@pytest.mark.parametrize("name", ["london", "london_fitted", "slow_and_fast", "day_profile"])
 def test_built_in_scenarios_round_trip(name, tmp_path):
     problem = aw.load_scenario(name)
     path = tmp_path / "copy.toml"

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.errors import InvalidInput, finite_array, one_of, whole
-from agewise.process import JointLaw, MarkovChain, Process, stationary_laws
+from agewise.process import JointLaw, MarkovChain, MeasuredLaw, Process, stationary_laws
 from agewise.process.chain import boolean_power, closed_class
 from agewise.process.joint import TINY, Array, as_law, as_transition, backward_rows, rounding
 
@@ -261,8 +261,10 @@ def slot_delta(
         )
     if method == "spectral" or isinstance(process, MarkovChain):
         return float(delta(process, age, method, law))
-    if age == 0:
-        return 1.0
+    if age == 0 or (
+        isinstance(process, MeasuredLaw) and not process.knows(collect_at, aggregate_at)
+    ):
+        return 1.0  # of a lag that was not measured nothing is known
     if method == "any_prior" and process.markov:
         kernel = process.kernel(collect_at, aggregate_at)
         if (kernel[process.reachable(collect_at, aggregate_at)] < TINY).any():

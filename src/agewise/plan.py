@@ -19,6 +19,7 @@ from agewise.loss.gap import CostTables, cost_tables
 from agewise.loss.simulation import checked_generator, client_errors
 from agewise.noise import achieved_epsilon
 from agewise.problem import Problem
+from agewise.process import MeasuredLaw
 from agewise.process.joint import Array
 from agewise.scenario import problem_from_dict, problem_to_dict
 from agewise.scheduling import (
@@ -328,6 +329,14 @@ def _warnings(problem: Problem, assignments: list[Assignment]) -> list[str]:
                 f"{_listed(other)} start from another stated law: if he knows that law, use "
                 "own_law, or any_prior if you cannot say what he knows."
             )
+    measured = sorted({
+        c.process.confidence for c in problem.clients if isinstance(c.process, MeasuredLaw)
+    })  # fmt: skip
+    if measured:
+        notes.append(
+            "Δ of measured laws is an upper confidence limit: the claim holds with probability "
+            f"{measured[0]:g} over the readings that it was fitted to."
+        )
     bare = [a.client for a in assignments if a.classical_epsilon > BARE]
     if bare:
         notes.append(

@@ -208,3 +208,62 @@ def test_back_tests_from_the_command_line(meters, tmp_path):
     assert {one["scheme"] for one in document["plans"]} == {
         "plain", "propagated", "classical, fresh", "random"
     }  # fmt: skip
+
+
+@pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
+def test_the_shipped_scenario_is_what_the_readings_give(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "reproduce" / "london_fitted"))
+    import fit as script
+
+    shipped = aw.scenarios.london_fitted()
+    for told, client in zip(script.main(LONDON)["clients"], shipped.clients, strict=True):
+        assert (told["name"], told["samples"]) == (client.name, client.samples)
+        assert client.process.joints == pytest.approx(np.array(told["joints"]), abs=1e-8)
+        assert client.process.limits == pytest.approx(np.array(told["limits"]), abs=1e-5)
+
+
+def test_the_shipped_scenario_plans_and_runs():
+    plan = aw.plan(aw.scenarios.london_fitted())
+    fresh = aw.loss_gap(plan.problem, [0, 0, 0])
+    assert plan.gap < fresh  # measured ageing is worth something
+    assert all(a.aged_epsilon <= 0.5 for a in plan.assignments)
+    result = aw.run(plan)
+    assert result.private
+    assert "with probability 0.95 over the readings" in result.statement.to_markdown()
+
+
+def test_a_private_fit_is_recorded(meters, tmp_path):
+    done = run(meters, "--states", "10,20", "--slots", 4, "--adversary", "population",
+               "--count-epsilon", 1, "--ledgers", "books", "--out", "mine.toml",
+               cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with aw.Ledger.read(tmp_path / "books" / "all.ledger") as ledger:
+        (event,) = ledger.events()
+    assert (event.epsilon, event.collect_at, event.private) == (1.0, 0, True)
+    assert "recorded in the clients' ledgers" in (tmp_path / "mine.toml").read_text()
+    again = run(meters, "--states", "10,20", "--slots", 4, "--adversary", "population",
+                "--count-epsilon", 1, "--ledgers", "books", "--out", "mine.toml",
+                cwd=tmp_path)  # fmt: skip
+    assert again.returncode == 2
+    assert "another release" in again.stderr
+    plan = aw.plan(aw.load_scenario(tmp_path / "mine.toml"))
+    result = aw.run(plan, ledgers=tmp_path / "books", policy=aw.Policy(max_classical_epsilon=3))
+    (row,) = result.statement.clients
+    assert row.releases == 2
+    assert row.total_classical_epsilon == pytest.approx(row.classical_epsilon + 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--count-epsilon", "1"], "both, or neither"),
+        (["--ledgers", "b"], "both, or neither"),
+        (["--count-epsilon", "1", "--ledgers", "b"], "measured and population"),
+        (["--count-epsilon", "0", "--ledgers", "b"], "count_epsilon is 0"),
+    ],
+)
+def test_private_fits_that_are_refused(meters, tmp_path, more, words):
+    done = run(meters, *TWO, "--slots", 4, *more, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert not list(tmp_path.iterdir())

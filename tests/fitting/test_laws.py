@@ -8,7 +8,13 @@ import polars as pl
 import pytest
 
 import agewise as aw
-from agewise.fitting.laws import fit_chain, fit_lag_law, fit_periodic, pair_counts
+from agewise.fitting.laws import (
+    CountNoise,
+    fit_chain,
+    fit_lag_law,
+    fit_periodic,
+    pair_counts,
+)
 from agewise.fitting.readings import read_readings
 from agewise.fitting.states import given_states, least_error_states, quantile_states
 from agewise.process.measured import table_delta
@@ -158,3 +164,27 @@ def test_real_households_remember_longer_than_a_fitted_chain():
         assert np.median(measured) == pytest.approx(wanted, abs=0.05)
         powers = [float(aw.delta(chain, lag)) for chain in chains]
         assert np.median(powers) == pytest.approx(fitted, abs=0.02)
+
+
+def test_noisy_counts_are_covered_by_wider_limits():
+    codes = walked(CHAIN, 60, 48 * 400)
+    choices = {"first_slot": 10, "slots": 4, "confidence": 0.9}
+    plain = fit_lag_law(codes, CHAIN.states, 48, **choices).law
+    truths = [table_delta(CHAIN.stationary[:, None] * CHAIN.kernel(t, 4)) for t in range(1, 4)]
+    missed = 0
+    for _ in range(20):
+        noisy = fit_lag_law(codes, CHAIN.states, 48, noise=CountNoise(0.5, 4), **choices).law
+        assert not np.array_equal(noisy.joints, plain.joints)
+        missed += any(a < b for a, b in zip(noisy.limits, truths, strict=False))
+        assert sum(noisy.limits) > sum(plain.limits)
+    assert missed <= 2
+    weak = fit_lag_law(codes[:1], CHAIN.states, 48, noise=CountNoise(0.001, 4), **choices).law
+    assert (weak.limits == 1).all()
+
+
+def test_count_noise_has_the_scale_it_claims():
+    noise = CountNoise(0.5, 3)
+    assert (noise.sensitivity, noise.scale) == (6, 12.0)
+    drawn = np.concatenate([noise.add(np.full((4, 4), 1e6)).ravel() - 1e6 for _ in range(400)])
+    assert np.abs(drawn).mean() == pytest.approx(12, rel=0.07)
+    assert (noise.add(np.zeros((3, 3))) >= 0).all()

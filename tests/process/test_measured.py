@@ -137,6 +137,7 @@ def test_several_releases_get_no_credit_for_ageing():
     releases = [aw.Release(1, 0.5), aw.Release(3, 0.5)]
     assert aw.composed_epsilon(releases, measured(), 6) == aw.Total(1.0, 1.0)
     assert aw.composed_epsilon(releases[:1], measured(), 6).aged < 0.5
+    assert aw.composed_epsilon(releases[:1], measured(), 40).aged == 0.5  # no such lag is known
 
 
 @pytest.mark.parametrize("choice", [{"mixing": "any_prior"}, {"mixing": "spectral"},

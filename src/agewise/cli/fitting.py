@@ -71,6 +71,13 @@ def fit_command(
     confidence: Annotated[
         float, typer.Option(help="That no Δ is below the truth, in any slot of any client.")
     ] = 0.95,
+    count_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Noise on the counts: the scenario itself is private about each day."),
+    ] = None,
+    ledgers: Annotated[
+        Path | None, typer.Option(help="With --count-epsilon: the clients' ledgers, to record it.")
+    ] = None,
     unit: Annotated[str, typer.Option(help="Of the readings, for labels.")] = "",
     out: Annotated[Path, typer.Option(help="The scenario file to write.")] = Path("fitted.toml"),
     report: Annotated[
@@ -86,8 +93,13 @@ def fit_command(
     if out.suffix != ".toml":
         raise InvalidInput("--out", str(out), "a .toml file")
     folder = output_folder(report)
-    from agewise.fitting.fit import fit  # noqa: PLC0415  (polars)
+    from agewise.fitting.fit import fit, record_fit  # noqa: PLC0415  (polars)
 
+    if (count_epsilon is None) != (ledgers is None):
+        raise InvalidInput(
+            "--count-epsilon, --ledgers", "one without the other", "both, or neither",
+            "What noisy counts tell has to be accounted for.",
+        )  # fmt: skip
     found = _read(readings, timezone, entity=entity, timestamp=timestamp, value=value)
     chosen = _states(states, quantiles, least_error, found)
     at = _slot_of(aggregate_at, found)
@@ -95,8 +107,10 @@ def fit_command(
         made = fit(
             found, chosen, epsilon=epsilon, first_slot=(at - slots + 1) % found.day, slots=slots,
             groups=_groups(groups, found), kind=kind, adversary=adversary, confidence=confidence,
-            name=out.stem, unit=unit,
+            count_epsilon=count_epsilon, name=out.stem, unit=unit,
         )  # fmt: skip
+    if ledgers is not None:
+        record_fit(made, ledgers)
     out.write_text(_header(made) + dump_scenario(made.problem), encoding="utf-8")
     if as_json:
         print_json({**made.to_dict(), "scenario": str(out)})
@@ -256,9 +270,12 @@ def _header(made: Fit) -> str:
         f"{made.kind} law from {made.quality.entities} entities, {made.quality.first} to "
         f"{made.quality.last}; adversary: {made.adversary}; Δ limits at confidence "
         f"{made.confidence:g} for all slots and clients together.",
-        *made.assumptions.verdict,
+        *(made.assumptions.verdict if made.count_epsilon is None else ()),
         "Fitting itself looks at the readings: use records that are public or consented to, and "
-        "others than those that will be released.",
+        "others than those that will be released."
+        if made.count_epsilon is None
+        else f"Its counts have noise: classical ε {made.count_epsilon:g} about each day of each "
+        "entity, recorded in the clients' ledgers.",
     ]
     return "".join(f"# {line}\n" for line in lines)
 

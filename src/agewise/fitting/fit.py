@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from agewise.errors import InvalidInput, one_of
+from agewise.errors import InvalidInput, one_of, positive
+from agewise.federation.journal import ledger_file
 from agewise.fitting.assumptions import Assumptions, check_assumptions
-from agewise.fitting.laws import Codes, LagLaw, fit_chain, fit_lag_law, fit_periodic
+from agewise.fitting.laws import (
+    Codes,
+    CountNoise,
+    LagLaw,
+    fit_chain,
+    fit_lag_law,
+    fit_periodic,
+)
 from agewise.fitting.readings import Quality, Readings
 from agewise.fitting.states import States
+from agewise.privacy.ledger import Event, Ledger, Policy, now
 from agewise.problem import Client, Problem
 from agewise.process import MeasuredLaw, Process
 from agewise.process.joint import Array
@@ -49,6 +60,8 @@ class Fit:
     clients: tuple[ClientFit, ...]
     left_out: tuple[tuple[str, str], ...]
     """Entities that take no part, each with the reason."""
+    count_epsilon: float | None = None
+    """The classical ε of the counts about one day of one entity; None: they have no noise."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the scenario."""
@@ -63,6 +76,7 @@ class Fit:
             "assumptions": self.assumptions.to_dict(),
             "clients": [asdict(one) for one in self.clients],
             "left_out": [list(one) for one in self.left_out],
+            "count_epsilon": self.count_epsilon,
         }
 
 
@@ -77,6 +91,7 @@ def fit(
     kind: Kind = "measured",
     adversary: Adversary = "household",
     confidence: float = 0.95,
+    count_epsilon: float | None = None,
     name: str = "fitted",
     unit: str = "",
 ) -> Fit:
@@ -90,6 +105,10 @@ def fit(
     entity by itself, so that Δ is the largest of their limits; `population` knows only the law
     of the whole group.
 
+    With `count_epsilon`, the counts that the laws are made of get noise of their own: the
+    scenario is then that-much private about each day of each entity (classically), for measured
+    laws and `population`. The report about assumptions is not, and is for the fitter's eyes only.
+
     Guarantees
         With probability `confidence`, under the stated adversary and for days (household) or
         entities (population) that are alike and independent, no client's Δ is below the truth
@@ -97,6 +116,15 @@ def fit(
     """
     one_of("kind", kind, KINDS)
     one_of("adversary", adversary, ADVERSARIES)
+    noise = None
+    if count_epsilon is not None:
+        positive("count_epsilon", count_epsilon)
+        if kind != "measured" or adversary != "population":
+            raise InvalidInput(
+                "count_epsilon", f"given with {kind}, {adversary}", "measured and population",
+                "Other fits look at the readings in ways that this noise does not cover.",
+            )  # fmt: skip
+        noise = CountNoise(count_epsilon, slots)
     codes = states.index(readings.values)
     members = {"all": list(readings.entities)} if groups is None else dict(groups)
     place = {entity: row for row, entity in enumerate(readings.entities)}
@@ -111,7 +139,7 @@ def fit(
         ]
         process, told, weak = _process(
             client, moving, codes, states.values, readings, first_slot, slots, kind, adversary,
-            confidence, claims,
+            confidence, claims, noise,
         )  # fmt: skip
         left_out += [(readings.entities[row], "too few days for a limit below 1") for row in weak]
         clients.append(Client(client, process, samples=told.entities))
@@ -120,7 +148,7 @@ def fit(
     checked = check_assumptions(codes, states.values, readings.day, starts=readings.first_of_day)
     return Fit(
         problem, kind, adversary, confidence, readings.quality, states, checked, tuple(found),
-        tuple(left_out),
+        tuple(left_out), count_epsilon,
     )  # fmt: skip
 
 
@@ -145,6 +173,7 @@ def _process(
     adversary: Adversary,
     confidence: float,
     claims: int,
+    noise: CountNoise | None,
 ) -> tuple[Process, ClientFit, list[int]]:
     """A client's process, how it was found, and the entities that no limit can be given for."""
     day, starts = readings.day, readings.first_of_day
@@ -152,7 +181,7 @@ def _process(
     def lag_law(which: list[int]) -> LagLaw:
         return fit_lag_law(
             codes[which], values, day, first_slot=first_slot, slots=slots, starts=starts,
-            confidence=confidence, claims=claims,
+            confidence=confidence, claims=claims, noise=noise,
         )  # fmt: skip
 
     if not rows:
@@ -187,3 +216,34 @@ def _process(
         tuple(limits.tolist()),
     )  # fmt: skip
     return law, told, weak
+
+
+def record_fit(made: Fit, folder: Path) -> None:
+    """Enter what noisy counts have spent into the clients' ledgers, before anything is written.
+
+    It counts as collected in slot 0 of the clients' time: before every slot of a run.
+    """
+    if made.count_epsilon is None:
+        raise InvalidInput("ledgers", str(folder), "with count_epsilon, which is what is recorded")
+    folder.mkdir(parents=True, exist_ok=True)
+    key = f"fit {made.problem.name}"
+    for client in made.problem.clients:
+        law = client.process
+        payload = json.dumps(law.joints.tolist() if isinstance(law, MeasuredLaw) else []).encode()
+        event = Event(
+            key=key, client=client.name, collect_at=0, aggregate_at=0, epsilon=made.count_epsilon,
+            aged_epsilon=made.count_epsilon, sensitivity=2.0 * made.problem.aggregate_at,
+            scale=2.0 * made.problem.aggregate_at / made.count_epsilon, private=True,
+            mixing="exact", fingerprint=law.fingerprint, made_at=now(), payload=payload,
+        )  # fmt: skip
+        with Ledger(ledger_file(folder, client.name)) as ledger:
+            if ledger.find(key) is not None:
+                raise InvalidInput(
+                    "name", repr(made.problem.name), "a name that was not fitted before",
+                    "Its counts were released already; fitting again is another release.",
+                )  # fmt: skip
+            ledger.release(key, _always(event), Policy(), law)
+
+
+def _always(event: Event) -> Callable[[list[Event]], Event]:
+    return lambda _: event

