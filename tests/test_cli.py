@@ -135,7 +135,8 @@ def test_completion_is_offered():
 
 @pytest.fixture
 def ledger(tmp_path):
-    from agewise.privacy.ledger import Event, Ledger, Policy, now
+    from agewise.privacy.account import Event, Policy, now
+    from agewise.privacy.ledger import Ledger
 
     chain = aw.birth_death(0.2, 0.3, [1, 2, 3])
     path = tmp_path / "north.ledger"

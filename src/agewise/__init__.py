@@ -14,10 +14,11 @@ from agewise.loss.simulation import Estimate, simulate_gap
 from agewise.mixing import delta, delta_table, joint_delta
 from agewise.noise import SlotTable, slot_table
 from agewise.plan import Assignment, Plan, plan, replan
+from agewise.privacy.account import BudgetExceeded, Event, Policy
 from agewise.privacy.ageing import aged_approximate, aged_epsilon, classical_epsilon
 from agewise.privacy.calibration import Noise, aged_loss, noise_scale, sensitivity
 from agewise.privacy.composition import Release, Total, composed_epsilon
-from agewise.privacy.ledger import BudgetExceeded, Event, Ledger, LedgerDamaged, Policy
+from agewise.privacy.ledger import Ledger, LedgerDamaged
 from agewise.privacy.mechanisms import Noised, laplace, seeded_laplace
 from agewise.problem import Client, Problem
 from agewise.process import (

@@ -18,7 +18,8 @@ from agewise.federation.client import (
 from agewise.federation.messages import BadMessage, Order, Upload
 from agewise.federation.server import Server
 from agewise.federation.sources import SimulatedRecords
-from agewise.privacy.ledger import BudgetExceeded, Ledger, LedgerDamaged, Policy
+from agewise.privacy.account import BudgetExceeded, Policy
+from agewise.privacy.ledger import Ledger, LedgerDamaged
 
 PROBLEM = aw.scenarios.london().replace(mixing="exact", estimator="propagated")
 PLAN = aw.plan(PROBLEM)

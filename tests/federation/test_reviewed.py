@@ -11,7 +11,8 @@ from agewise.federation.client import ClientAgent, OrderRefused, Profile, privat
 from agewise.federation.server import Server
 from agewise.federation.sources import SimulatedRecords, load_readings
 from agewise.noise import achieved_epsilon, slot_table
-from agewise.privacy.ledger import Event, Ledger, keep_to, now, total_of
+from agewise.privacy.account import Event, keep_to, now, total_of
+from agewise.privacy.ledger import Ledger
 
 LONDON = aw.scenarios.london()
 PLAN = aw.plan(LONDON)

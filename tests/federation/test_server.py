@@ -9,7 +9,8 @@ import agewise as aw
 from agewise.federation.client import ClientAgent, Profile, private_noise, stand_in_noise
 from agewise.federation.server import Server
 from agewise.federation.sources import SimulatedRecords
-from agewise.privacy.ledger import Ledger, Policy
+from agewise.privacy.account import Policy
+from agewise.privacy.ledger import Ledger
 
 PROBLEM = aw.scenarios.slow_and_fast()
 PLAN = aw.plan(PROBLEM)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.privacy.ledger import BudgetExceeded, Event, Ledger, LedgerDamaged, Policy, now
+from agewise.privacy.account import BudgetExceeded, Event, Policy, now
+from agewise.privacy.ledger import Ledger, LedgerDamaged
 
 CHAIN = aw.birth_death(0.2, 0.3, [1, 2, 3])
 

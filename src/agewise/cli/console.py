@@ -43,6 +43,18 @@ EstimatorOption = Annotated[
 ]
 CalibrationOption = Annotated[Rule | None, typer.Option(help="Noise by the formula, or tight.")]
 CapacityOption = Annotated[int | None, typer.Option(help="Clients that may collect in one slot.")]
+MaxAgedOption = Annotated[
+    float | None, typer.Option(help="Each client's limit on its total aged ε; the target.")
+]
+MaxClassicalOption = Annotated[
+    float | None, typer.Option(help="Each client's limit on its total classical ε; none.")
+]
+WindowOption = Annotated[
+    int | None, typer.Option(help="Limits count what is collected in so many slots in a row; all.")
+]
+StartsAtOption = Annotated[
+    int, typer.Option(help="Slots of the clients' own time before slot 1 of a run.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 OutOption = Annotated[Path | None, typer.Option(help="Folder for figures and data files.")]
 

@@ -11,10 +11,20 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from agewise.cli.console import JsonOption, ScenarioArgument, console, people, print_json
+from agewise.cli.console import (
+    JsonOption,
+    MaxAgedOption,
+    MaxClassicalOption,
+    ScenarioArgument,
+    StartsAtOption,
+    WindowOption,
+    console,
+    people,
+    print_json,
+)
 from agewise.errors import InvalidInput
 from agewise.federation.flower import require_flower
-from agewise.privacy.ledger import Policy
+from agewise.privacy.account import Policy
 from agewise.scenario import load_scenario
 
 deploy = typer.Typer(
@@ -40,18 +50,10 @@ def init_command(
     readings: Annotated[
         Path | None, typer.Option(help="The nodes' readings; otherwise simulated records.")
     ] = None,
-    starts_at: Annotated[
-        int, typer.Option(min=0, help="Slots of the clients' own time before slot 1.")
-    ] = 0,
-    max_aged_epsilon: Annotated[
-        float | None, typer.Option(help="Each client's limit on its total aged ε; the target.")
-    ] = None,
-    max_classical_epsilon: Annotated[
-        float | None, typer.Option(help="Each client's limit on its total classical ε; none.")
-    ] = None,
-    window: Annotated[
-        int | None, typer.Option(help="Slots back over which the limits count; all.")
-    ] = None,
+    starts_at: StartsAtOption = 0,
+    max_aged_epsilon: MaxAgedOption = None,
+    max_classical_epsilon: MaxClassicalOption = None,
+    window: WindowOption = None,
     stand_in_seed: Annotated[
         int | None,
         typer.Option(min=0, help="Reproducible records and noise on every node: NOT private."),

@@ -19,7 +19,8 @@ from agewise.cli.console import (
     console,
     print_json,
 )
-from agewise.privacy.ledger import Event, Ledger
+from agewise.privacy.account import Event
+from agewise.privacy.ledger import Ledger
 
 books = typer.Typer(
     help="Look into a client's ledger: what was released, and what it adds up to.",

@@ -21,8 +21,12 @@ from agewise.cli.console import (
     EpsilonOption,
     EstimatorOption,
     JsonOption,
+    MaxAgedOption,
+    MaxClassicalOption,
     MixingOption,
     ScenarioArgument,
+    StartsAtOption,
+    WindowOption,
     console,
     generator,
     people,
@@ -39,7 +43,7 @@ from agewise.loss.simulation import Estimate
 from agewise.mixing import ASSUMPTIONS
 from agewise.plan import Plan
 from agewise.plan import plan as make_plan
-from agewise.privacy.ledger import Policy
+from agewise.privacy.account import Policy
 
 SPOKEN = 50
 """Clients up to which each one's steps are told while a run goes on."""
@@ -82,18 +86,10 @@ def run_command(
     ledgers: Annotated[
         Path | None, typer.Option(help="Folder of the clients' ledgers, kept from run to run.")
     ] = None,
-    starts_at: Annotated[
-        int, typer.Option(help="Slots of the clients' own time before slot 1 of this run.")
-    ] = 0,
-    max_aged_epsilon: Annotated[
-        float | None, typer.Option(help="Each client's limit on its total aged ε; the target.")
-    ] = None,
-    max_classical_epsilon: Annotated[
-        float | None, typer.Option(help="Each client's limit on its total classical ε; none.")
-    ] = None,
-    window: Annotated[
-        int | None, typer.Option(help="Slots back over which the limits count; all.")
-    ] = None,
+    starts_at: StartsAtOption = 0,
+    max_aged_epsilon: MaxAgedOption = None,
+    max_classical_epsilon: MaxClassicalOption = None,
+    window: WindowOption = None,
     deployment: Annotated[
         Path | None,
         typer.Option("--deployment", "-d", help="With flower: a federation that is up."),

@@ -18,17 +18,9 @@ from agewise.federation.sources import DataSource, client_generator
 from agewise.learning import Estimator, estimate_mean
 from agewise.mixing import Method
 from agewise.noise import SlotTable, achieved_epsilon, slot_table
+from agewise.privacy.account import BudgetExceeded, Event, Policy, keep_to, now, total_of
 from agewise.privacy.calibration import Rule, spent_epsilons
-from agewise.privacy.ledger import (
-    BudgetExceeded,
-    Event,
-    Ledger,
-    LedgerDamaged,
-    Policy,
-    keep_to,
-    now,
-    total_of,
-)
+from agewise.privacy.ledger import Ledger, LedgerDamaged
 from agewise.privacy.mechanisms import LARGEST_SCALE, Noised, laplace, seeded_laplace
 from agewise.problem import Client, Problem
 from agewise.process import MarkovChain, Process

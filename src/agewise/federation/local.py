@@ -42,7 +42,8 @@ from agewise.federation.server import (
 from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
 from agewise.loss.simulation import Estimate, checked_generator
 from agewise.plan import Plan
-from agewise.privacy.ledger import BudgetExceeded, Ledger, Policy
+from agewise.privacy.account import BudgetExceeded, Policy
+from agewise.privacy.ledger import Ledger
 
 Clock = Literal["virtual", "wall"]
 CLOCKS = ("virtual", "wall")

@@ -23,8 +23,8 @@ from agewise.loss.gap import cost_tables
 from agewise.mixing import delta
 from agewise.plan import Plan, assemble
 from agewise.plan import plan as make_plan
+from agewise.privacy.account import Policy
 from agewise.privacy.ageing import classical_epsilon
-from agewise.privacy.ledger import Policy
 from agewise.problem import Problem
 from agewise.process import MarkovChain
 from agewise.process.joint import Array

@@ -23,7 +23,8 @@ from agewise.fitting.laws import (
 )
 from agewise.fitting.readings import Quality, Readings
 from agewise.fitting.states import States
-from agewise.privacy.ledger import Event, Ledger, Policy, now
+from agewise.privacy.account import Event, Policy, now
+from agewise.privacy.ledger import Ledger
 from agewise.problem import Client, Problem
 from agewise.process import MeasuredLaw, Process
 from agewise.process.joint import Array

@@ -11,27 +11,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from numpy.typing import ArrayLike
 
-from agewise.errors import AgewiseError, InvalidInput, positive
+from agewise.errors import AgewiseError, InvalidInput
 from agewise.mixing import Method
-from agewise.privacy.composition import Release, Total, composed_epsilon
+from agewise.privacy.account import Event, Policy, keep_to, total_of
+from agewise.privacy.composition import Total
 from agewise.process import Process
 
 SCHEMA = 2
 GENESIS = "0" * 64
-ROOM = 1e-9
-"""Limits hold to nine digits: what is long past never vanishes entirely from a float."""
 PATIENCE = 30.0
 """Seconds to wait for another process that writes to the same ledger."""
 
@@ -48,75 +44,10 @@ CREATE TABLE events (
 """
 
 
-class BudgetExceeded(AgewiseError):
-    """A release that the client's own policy does not allow. Nothing was released."""
-
-    exit_code = 3
-
-
 class LedgerDamaged(AgewiseError):
     """A ledger that is not what was written: nothing can be concluded from it."""
 
     exit_code = 2
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What a client allows itself to spend, at most; None is no limit.
-
-    `window` limits what is collected in any so many slots in a row (None: all there ever was).
-    """
-
-    max_aged_epsilon: float | None = None
-    max_classical_epsilon: float | None = None
-    window: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("max_aged_epsilon", "max_classical_epsilon"):
-            if getattr(self, name) is not None:
-                positive(name, getattr(self, name))
-        if self.window is not None and not (isinstance(self.window, int) and self.window >= 1):
-            raise InvalidInput("window", self.window, "a whole number of slots, 1 or more")
-
-
-@dataclass(frozen=True)
-class Event:
-    """One release, as it stands in the ledger. Slots are counted over all runs of the client.
-
-    `epsilon` is classical; `aged_epsilon` is what this release alone guarantees about the records
-    in slot `aggregate_at`. Both are only what the noise would give where `private` is false.
-    """
-
-    key: str
-    client: str
-    collect_at: int
-    aggregate_at: int
-    epsilon: float
-    aged_epsilon: float
-    sensitivity: float
-    scale: float
-    private: bool
-    mixing: str
-    fingerprint: str
-    made_at: str
-    payload: bytes
-    number: int = 0
-    hash: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.collect_at <= self.aggregate_at:
-            raise InvalidInput("collect_at", self.collect_at, f"up to {self.aggregate_at}")
-        for name in ("epsilon", "aged_epsilon", "sensitivity", "scale"):
-            if not getattr(self, name) >= 0:
-                raise InvalidInput(name, getattr(self, name), "0 or more")
-        if not isinstance(self.payload, bytes) or not isinstance(self.private, bool):
-            raise InvalidInput("payload, private", repr(self.payload), "bytes, and true or false")
-        if not self.key.isprintable() or not self.key:
-            raise InvalidInput("key", repr(self.key), "printable letters")
-
-    def facts(self) -> dict[str, Any]:
-        """Everything but the payload, for people and programs."""
-        return {k: v for k, v in vars(self).items() if k != "payload"}
 
 
 class Ledger:
@@ -388,108 +319,9 @@ def _found(database: sqlite3.Connection) -> None:
     database.execute("COMMIT")
 
 
-def now() -> str:
-    """The time of an event, in UTC."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 def _hash(event: Event, previous: str) -> str:
     facts = {k: v for k, v in event.facts().items() if k != "hash"}
     for name in ("epsilon", "aged_epsilon", "sensitivity", "scale"):
         facts[name] = float(facts[name]).hex()
     body = json.dumps(facts, sort_keys=True).encode() + b"\n" + event.payload
     return hashlib.sha256(previous.encode() + b"\n" + body).hexdigest()
-
-
-def total_of(
-    events: list[Event],
-    process: Process,
-    aggregate_at: int,
-    method: Method = "exact",
-    law: ArrayLike | None = None,
-    window: int | None = None,
-) -> Total:
-    """Return what the private releases among `events` add up to, as seen in slot `aggregate_at`.
-
-    A single release that was reckoned for that very slot, by this method and process, keeps the
-    aged ε proven for its own mechanism; several compose by `composed_epsilon`, which knows only
-    their classical ε's. What was collected after `aggregate_at` counts in full. With `own_law`,
-    the law is stated for each collection by itself, so that several compose by `any_prior`.
-    """
-    counted = _counted(events, aggregate_at, window)
-    before = [event for event in counted if event.collect_at <= aggregate_at]
-    after = math.fsum(event.epsilon for event in counted if event.collect_at > aggregate_at)
-    if method == "own_law" and len(counted) > 1:
-        method, law = "any_prior", None
-    releases = [Release(event.collect_at, event.epsilon) for event in before]
-    total = composed_epsilon(releases, process, aggregate_at, method, law)
-    aged, alone = total.aged, before[0] if len(before) == 1 else None
-    if (
-        alone is not None
-        and alone.aggregate_at == aggregate_at
-        and (alone.mixing, alone.fingerprint) == (method, process.fingerprint)
-    ):
-        aged = min(aged, alone.aged_epsilon)
-    if not process.markov and after:
-        aged = total.classical
-    return Total(aged + after, total.classical + after)
-
-
-def _counted(events: list[Event], aggregate_at: int, window: int | None) -> list[Event]:
-    """The private releases that count: those with noise, or without any, in the window."""
-    return [
-        event
-        for event in events
-        if event.private
-        and event.epsilon > 0
-        and (window is None or event.collect_at > aggregate_at - window)
-    ]
-
-
-def keep_to(
-    policy: Policy,
-    known: list[Event],
-    made: Event,
-    process: Process,
-    method: Method,
-    law: ArrayLike | None,
-) -> None:
-    """Refuse an event that would take the total over the policy; say what remains.
-
-    The total must keep to the policy in every slot in which some release is reckoned, and with a
-    window, for the releases collected in any so many slots in a row.
-    """
-    if not made.private or (
-        policy.max_aged_epsilon is None and policy.max_classical_epsilon is None
-    ):
-        return
-    for group in _groups(known, made, policy.window):
-        with_it = [*group, made]
-        for at in sorted({e.aggregate_at for e in with_it if e.aggregate_at >= made.collect_at}):
-            before = total_of(group, process, at, method, law)
-            after = total_of(with_it, process, at, method, law)
-            _refuse_over(policy, made, before, after)
-
-
-def _groups(known: list[Event], made: Event, window: int | None) -> list[list[Event]]:
-    """The earlier events that count together with a new one, for each window that holds it."""
-    if window is None:
-        return [known]
-    ends = {made.collect_at} | {
-        e.collect_at for e in known if made.collect_at < e.collect_at < made.collect_at + window
-    }
-    return [[e for e in known if end - window < e.collect_at <= end] for end in sorted(ends)]
-
-
-def _refuse_over(policy: Policy, made: Event, before: Total, after: Total) -> None:
-    for name, limit, spent, wanted in (
-        ("aged ε", policy.max_aged_epsilon, before.aged, after.aged),
-        ("classical ε", policy.max_classical_epsilon, before.classical, after.classical),
-    ):
-        if limit is not None and not wanted <= limit * (1 + ROOM):
-            left = limit - spent if spent < limit * (1 - ROOM) else 0.0
-            raise BudgetExceeded(
-                f"client {made.client!r} would reach {name} {wanted:.6g}, its policy allows "
-                f"{limit:.6g}: {left:.6g} remains. Nothing was released. Wait until earlier "
-                "releases have aged, or raise the policy on the client."
-            )

@@ -22,7 +22,7 @@ from agewise.federation.flower import require_flower
 from agewise.federation.flower.node import write_node
 from agewise.federation.journal import probe_folder
 from agewise.federation.local import refuse_stand_in
-from agewise.privacy.ledger import Policy
+from agewise.privacy.account import Policy
 from agewise.problem import Problem
 
 VERSION = 1

@@ -35,7 +35,7 @@ from agewise.federation.result import RunResult, Watcher, conclude
 from agewise.federation.server import OnMissing, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.plan import Plan
-from agewise.privacy.ledger import BudgetExceeded, Policy
+from agewise.privacy.account import BudgetExceeded, Policy
 
 LINE = re.compile(r"^\S*INFO\s*\S*:\s+agewise-(step|result) (\S.*)$")
 """A line of the ServerApp's log that is meant for us: nothing may stand before it."""

@@ -35,8 +35,9 @@ from agewise.federation.messages import BadMessage, Order
 from agewise.federation.server import Server
 from agewise.federation.sources import client_generator
 from agewise.plan import Plan
+from agewise.privacy.account import Event, now
 from agewise.privacy.ageing import aged_epsilon, classical_epsilon
-from agewise.privacy.ledger import Event, Ledger, now
+from agewise.privacy.ledger import Ledger
 from agewise.privacy.mechanisms import laplace, seeded_laplace
 from agewise.process.joint import Array
 

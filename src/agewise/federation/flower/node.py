@@ -23,7 +23,8 @@ from agewise.federation.client import (
 )
 from agewise.federation.messages import Order
 from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
-from agewise.privacy.ledger import Ledger, Policy
+from agewise.privacy.account import Policy
+from agewise.privacy.ledger import Ledger
 from agewise.problem import Problem
 from agewise.scenario import first_complaint, problem_from_dict, problem_to_dict
 
