@@ -212,7 +212,7 @@ def test_back_tests_from_the_command_line(meters, tmp_path):
 
 @pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
 def test_the_shipped_scenario_is_what_the_readings_give(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "reproduce" / "london_fitted"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples" / "london_fitted"))
     import fit as script
 
     shipped = aw.scenarios.london_fitted()

@@ -1,6 +1,6 @@
 """Compute the built-in scenario london_fitted anew from the readings.
 
-    python reproduce/london_fitted/fit.py LONDON_FOLDER > src/agewise/london_fitted.json
+    python examples/london_fitted/fit.py LONDON_FOLDER > src/agewise/london_fitted.json
 
 LONDON_FOLDER holds lcl_2013_halfhourly.parquet and households.csv. Only figures are written.
 """
