@@ -334,8 +334,8 @@ def _warnings(problem: Problem, assignments: list[Assignment]) -> list[str]:
     })  # fmt: skip
     if measured:
         notes.append(
-            "Δ of measured laws is an upper confidence limit: the claim holds with probability "
-            f"{measured[0]:g} over the readings that it was fitted to."
+            f"Δ of measured laws is an upper limit at confidence {measured[0]:g}, for readings "
+            "that are independent but for the blocks allowed for; see docs/fitting.md."
         )
     bare = [a.client for a in assignments if a.classical_epsilon > BARE]
     if bare:

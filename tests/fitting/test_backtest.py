@@ -9,7 +9,7 @@ import pytest
 from test_fit import CHAIN, LONDON, walk
 
 import agewise as aw
-from agewise.fitting.backtest import replay_adversary, replay_plans
+from agewise.fitting.backtest import _judge, _Tally, replay_adversary, replay_plans
 from agewise.fitting.fit import fit
 from agewise.fitting.readings import Quality, Readings, read_readings
 from agewise.fitting.states import given_states
@@ -77,21 +77,30 @@ def test_a_true_chain_keeps_its_own_claim():
 
 def test_an_adversary_needs_somebody_to_watch():
     found = readings(np.full((3, 24 * 40), 10.0))
-    with pytest.raises(aw.InvalidInput, match="no household"):
+    with pytest.raises(aw.InvalidInput, match=r"no household\(s\)"):
         replay_adversary(
             found, given_states([10, 20], found.values), epsilon=0.1, first_slot=0, slots=4
         )
 
 
 @pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
-@pytest.mark.parametrize("levels", [[20, 50, 100, 200], [60, 250]])
-def test_london_households_keep_the_measured_claim_only(levels):
+@pytest.mark.parametrize(
+    ("levels", "beyond"), [([20, 50, 100, 200], 2.5), ([60, 250], 3.5)], ids=["four", "two"]
+)
+def test_london_households_keep_the_measured_claim_only(levels, beyond):
     table = pl.read_csv(Path(LONDON) / "households.csv")
     standard = table.filter(pl.col("tariff") == "Std")["household"].to_list()
     found = read_readings(Path(LONDON) / "lcl_2013_halfhourly.parquet", entities=standard)
     states = given_states(levels, found.values)
     honest, naive = replay_adversary(found, states, epsilon=0.1, first_slot=36, slots=49)
     assert not honest.too_good
-    assert naive.too_good
+    assert naive.excess > beyond > honest.excess
     made = fit(found, given_states([60, 250], found.values), epsilon=0.5, first_slot=17, slots=20)
     assert made.problem.clients[0].samples > 40
+
+
+def test_a_perfect_leak_is_not_overlooked():
+    rows = [_Tally(delta=0.1, scale=0.0, hits=1.0, alarms=0.0)] * 20
+    assert _judge("chain", 7, rows, 0.1).too_good
+    blind = [_Tally(delta=1.0, scale=9.0, hits=0.5, alarms=0.5)] * 20
+    assert not _judge("measured", 7, blind, 0.1).too_good

@@ -18,6 +18,7 @@ from agewise.fitting.states import given_states
 
 AGEWISE = str(Path(sys.executable).with_name("agewise"))
 CHAIN = aw.birth_death(0.3, 0.3, [10, 20])
+TWO = ["--states", "10,20"]
 LONDON = Path(__file__).parents[3] / "shared" / "data" / "london"
 
 
@@ -107,6 +108,9 @@ def test_groups_are_clients(meters):
     assert [(c.name, c.samples) for c in made.problem.clients] == [("north", 2), ("south", 3)]
     with pytest.raises(aw.InvalidInput, match="entities that were read"):
         fit(found, made.states, epsilon=0.5, slots=4, groups={"x": ["nobody"]})
+    for groups in ({"x": ["m0", "m0"]}, {"x": ["m0"], "y": ["m0"]}):
+        with pytest.raises(aw.InvalidInput, match="'m0' more than once"):
+            fit(found, made.states, epsilon=0.5, slots=4, groups=groups)
     with pytest.raises(aw.InvalidInput, match="empty"):
         fit(found, made.states, epsilon=0.5, slots=4, groups={"x": []})
 
@@ -132,9 +136,6 @@ def test_chains_can_still_be_asked_for(meters, kind):
     made = fit(found, given_states([10, 20], found.values), epsilon=0.5, slots=6, kind=kind)
     process = made.problem.clients[0].process
     assert process.kernel(1, 2) == pytest.approx(CHAIN.transition, abs=0.05)
-
-
-TWO = ["--states", "10,20"]
 
 
 def run(*arguments, cwd):
@@ -168,6 +169,8 @@ def test_from_the_command_line_to_a_plan(meters, tmp_path):
         (["m.parquet", *TWO, "--aggregate-at", "noon"], "--aggregate-at is 'noon'"),
         (["m.parquet", *TWO, "--aggregate-at", "12:20"], "a multiple of 60 minutes"),
         (["m.parquet", "--out", "x.json"], "--out is x.json"),
+        (["m.parquet", "--out", "none/x.toml"], "a folder that exists"),
+        (["m.parquet", *TWO, "--aggregate-at", "²"], "--aggregate-at"),
         (["m.parquet", *TWO, "--confidence", "1"], "confidence is 1"),
         (["m.parquet", *TWO, "--epsilon", "0"], "epsilon is 0"),
         (["m.parquet", *TWO, "--slots", "0"], "slots is 0"),
@@ -229,7 +232,7 @@ def test_the_shipped_scenario_plans_and_runs():
     assert all(a.aged_epsilon <= 0.5 for a in plan.assignments)
     result = aw.run(plan)
     assert result.private
-    assert "with probability 0.95 over the readings" in result.statement.to_markdown()
+    assert "an upper limit at confidence 0.95" in result.statement.to_markdown()
 
 
 def test_a_private_fit_is_recorded(meters, tmp_path):
@@ -260,10 +263,13 @@ def test_a_private_fit_is_recorded(meters, tmp_path):
         (["--ledgers", "b"], "both, or neither"),
         (["--count-epsilon", "1", "--ledgers", "b"], "measured and population"),
         (["--count-epsilon", "0", "--ledgers", "b"], "count_epsilon is 0"),
+        (["--count-epsilon", "1", "--ledgers", "b", "--adversary", "population",
+          "--quantiles", "2"], "states that are given"),
     ],
-)
+)  # fmt: skip
 def test_private_fits_that_are_refused(meters, tmp_path, more, words):
-    done = run(meters, *TWO, "--slots", 4, *more, cwd=tmp_path)
+    states = [] if "--quantiles" in more else TWO
+    done = run(meters, *states, "--slots", 4, *more, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert not list(tmp_path.iterdir())

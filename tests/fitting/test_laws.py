@@ -185,6 +185,7 @@ def test_noisy_counts_are_covered_by_wider_limits():
 def test_count_noise_has_the_scale_it_claims():
     noise = CountNoise(0.5, 3)
     assert (noise.sensitivity, noise.scale) == (6, 12.0)
+    assert CountNoise(0.5, 3, windows=2).scale == 24.0
     drawn = np.concatenate([noise.add(np.full((4, 4), 1e6)).ravel() - 1e6 for _ in range(400)])
     assert np.abs(drawn).mean() == pytest.approx(12, rel=0.07)
     assert (noise.add(np.zeros((3, 3))) >= 0).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -90,8 +91,8 @@ def fit_command(
     Shows first what was wrong with the readings and what was done about it, then how far they are
     from a Markov chain, then Δ with its upper confidence limit. Noise is set for the limit.
     """
-    if out.suffix != ".toml":
-        raise InvalidInput("--out", str(out), "a .toml file")
+    if out.suffix != ".toml" or not out.parent.is_dir() or out.is_dir():
+        raise InvalidInput("--out", str(out), "a .toml file in a folder that exists")
     folder = output_folder(report)
     from agewise.fitting.fit import fit, record_fit  # noqa: PLC0415  (polars)
 
@@ -238,7 +239,7 @@ def _states(
 
 def _slot_of(time: str, found: Readings) -> int:
     hour, _, minute = time.partition(":")
-    if not (hour.isdigit() and (minute or "0").isdigit()):
+    if not re.fullmatch(r"[0-9]{1,2}(:[0-9]{2})?", time):
         raise InvalidInput("--aggregate-at", repr(time), "a time of day, such as 18:00")
     minutes = int(hour) * 60 + int(minute or 0)
     step = 24 * 60 // found.day

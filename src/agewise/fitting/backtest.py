@@ -1,6 +1,7 @@
 """Replay recorded days: what plans would have cost, and what an adversary would have found out.
 
-Laws are fitted to the first part of the readings, and everything is judged on the rest.
+The adversary is judged on days after those that laws were fitted to. Plans are replayed over all
+days, those that their laws were fitted to included.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import t as student
 
 from agewise.errors import InvalidInput
 from agewise.federation.client import ClientAgent, Profile, private_noise
@@ -30,8 +32,10 @@ from agewise.process import MarkovChain
 from agewise.process.joint import Array
 from agewise.scheduling import Schedule, random_schedule
 
-BEYOND_CHANCE = 3.3
-"""Standard errors beyond which an adversary is called too good: once in two thousand by chance."""
+BY_CHANCE = 1 / 2000
+"""How often an adversary may be called too good who is not (Student's t over households)."""
+FEWEST = 5
+"""Households that a judgement needs."""
 
 
 @dataclass(frozen=True)
@@ -207,8 +211,12 @@ def replay_adversary(
             scale = reach / classical_epsilon(epsilon, share) if share > 0 else 0.0
             hits, alarms = _rates(old, new, joint, states.values / records, scale, rng)
             found[claim].append(_Tally(share, scale, hits, alarms))
-    if not found["chain"]:
-        raise InvalidInput("readings", "no household in all states", "other states")
+    if len(found["chain"]) < FEWEST:
+        count = len(found["chain"])
+        raise InvalidInput(
+            "readings", f"{count or 'no'} household(s) in all states and changing when it counts",
+            f"{FEWEST} or more", "Choose other states.",
+        )  # fmt: skip
     return [_judge(claim, age, rows, epsilon) for claim, rows in found.items()]
 
 
@@ -248,11 +256,12 @@ def _judge(claim: str, age: int, rows: list[_Tally], epsilon: float) -> Attack:
     """Households are the units: each one by itself must keep to the claim."""
     allowed = math.exp(epsilon)
     beyond = np.array([row.hits - allowed * row.alarms for row in rows])
-    error = float(beyond.std(ddof=1)) / math.sqrt(beyond.size) if beyond.size > 1 else math.inf
-    excess = float(beyond.mean()) / error if error > 0 else 0.0
+    mean, error = float(beyond.mean()), float(beyond.std(ddof=1)) / math.sqrt(beyond.size)
+    excess = mean / error if error > 0 else math.copysign(math.inf, mean) if mean else 0.0
+    most = float(student.isf(BY_CHANCE, beyond.size - 1))
     return Attack(
         claim, age, float(np.median([r.delta for r in rows])),
         float(np.median([r.scale for r in rows])), len(rows),
         float(np.mean([r.hits for r in rows])), float(np.mean([r.alarms for r in rows])), allowed,
-        excess, excess > BEYOND_CHANCE,
+        excess, excess > most,
     )  # fmt: skip

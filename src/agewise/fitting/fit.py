@@ -61,8 +61,13 @@ class Fit:
     clients: tuple[ClientFit, ...]
     left_out: tuple[tuple[str, str], ...]
     """Entities that take no part, each with the reason."""
-    count_epsilon: float | None = None
-    """The classical ε of the counts about one day of one entity; None: they have no noise."""
+    noise: CountNoise | None = None
+    """The noise of the counts, private about one day of one entity; None: they have none."""
+
+    @property
+    def count_epsilon(self) -> float | None:
+        """The classical ε of the counts; None: they have no noise."""
+        return None if self.noise is None else self.noise.epsilon
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the scenario."""
@@ -108,12 +113,14 @@ def fit(
 
     With `count_epsilon`, the counts that the laws are made of get noise of their own: the
     scenario is then that-much private about each day of each entity (classically), for measured
-    laws and `population`. The report about assumptions is not, and is for the fitter's eyes only.
+    laws, `population` and given states. The report about assumptions is not, and is for the
+    fitter's eyes only. The limits then take pairs to be independent: how far entities differ
+    would have to be looked up in the counts themselves.
 
     Guarantees
-        With probability `confidence`, under the stated adversary and for days (household) or
-        entities (population) that are alike and independent, no client's Δ is below the truth
-        in any slot.
+        Under the stated adversary and for independent pairs, with probability `confidence` no
+        client's Δ is below the truth in any slot. For days or entities that are unlike or move
+        together this is an approximation, and with few entities a poor one for `population`.
     """
     one_of("kind", kind, KINDS)
     one_of("adversary", adversary, ADVERSARIES)
@@ -125,16 +132,29 @@ def fit(
                 "count_epsilon", f"given with {kind}, {adversary}", "measured and population",
                 "Other fits look at the readings in ways that this noise does not cover.",
             )  # fmt: skip
-        noise = CountNoise(count_epsilon, slots)
+        if states.how != "given":
+            raise InvalidInput(
+                "count_epsilon", f"with states by {states.how}", "states that are given",
+                "States chosen from the readings tell about them, without noise.",
+            )  # fmt: skip
+        inside = first_slot + slots <= readings.day
+        windows = 1 if inside else -(-(slots - 1) // readings.day) + 1
+        noise = CountNoise(count_epsilon, slots, windows)
     codes = states.index(readings.values)
     members = {"all": list(readings.entities)} if groups is None else dict(groups)
     place = {entity: row for row, entity in enumerate(readings.entities)}
     clients, found = [], []
     left_out: list[tuple[str, str]] = []
+    listed = [entity for entities in members.values() for entity in entities]
+    if len(listed) != len(set(listed)):
+        twice = next(entity for entity in listed if listed.count(entity) > 1)
+        raise InvalidInput("groups", f"{twice!r} more than once", "each entity in one client, once")
     claims = sum(len(m) if adversary == "household" else 1 for m in members.values())
     for client, entities in members.items():
         rows = _rows(client, entities, place)
         moving = [row for row in rows if np.unique(codes[row][codes[row] >= 0]).size > 1]
+        if noise is not None:
+            moving = rows  # whom to leave out would be told without noise
         left_out += [
             (readings.entities[row], "always in one state") for row in rows if row not in moving
         ]
@@ -149,7 +169,7 @@ def fit(
     checked = check_assumptions(codes, states.values, readings.day, starts=readings.first_of_day)
     return Fit(
         problem, kind, adversary, confidence, readings.quality, states, checked, tuple(found),
-        tuple(left_out), count_epsilon,
+        tuple(left_out), noise,
     )  # fmt: skip
 
 
@@ -224,7 +244,7 @@ def record_fit(made: Fit, folder: Path) -> None:
 
     It counts as collected in slot 0 of the clients' time: before every slot of a run.
     """
-    if made.count_epsilon is None:
+    if made.noise is None:
         raise InvalidInput("ledgers", str(folder), "with count_epsilon, which is what is recorded")
     folder.mkdir(parents=True, exist_ok=True)
     key = f"fit {made.problem.name}"
@@ -232,9 +252,9 @@ def record_fit(made: Fit, folder: Path) -> None:
         law = client.process
         payload = json.dumps(law.joints.tolist() if isinstance(law, MeasuredLaw) else []).encode()
         event = Event(
-            key=key, client=client.name, collect_at=0, aggregate_at=0, epsilon=made.count_epsilon,
-            aged_epsilon=made.count_epsilon, sensitivity=2.0 * made.problem.aggregate_at,
-            scale=2.0 * made.problem.aggregate_at / made.count_epsilon, private=True,
+            key=key, client=client.name, collect_at=0, aggregate_at=0, epsilon=made.noise.epsilon,
+            aged_epsilon=made.noise.epsilon, sensitivity=float(made.noise.sensitivity),
+            scale=made.noise.scale, private=True,
             mixing="exact", fingerprint=law.fingerprint, made_at=now(), payload=payload,
         )  # fmt: skip
         with Ledger(ledger_file(folder, client.name)) as ledger:

@@ -59,17 +59,19 @@ def fit_periodic(codes: Codes, values: Array, day: int, starts: int = 0) -> Peri
 class CountNoise:
     """Discrete Laplace noise on counts of pairs, so that the fit itself is private.
 
-    `epsilon` is for one day of one entity: exchanging it moves one pair in each of `tables`
-    tables, that is 2 counts a table.
+    `epsilon` is for one day of one entity: exchanging it moves at most one pair in each of
+    `tables` tables, that is 2 counts a table, for each of the `windows` of slots that reach into
+    that day.
     """
 
     epsilon: float
     tables: int
+    windows: int = 1
 
     @property
     def sensitivity(self) -> int:
         """By how much one day of one entity moves all counts together."""
-        return 2 * self.tables
+        return 2 * self.tables * self.windows
 
     @property
     def scale(self) -> float:
@@ -128,8 +130,10 @@ def fit_lag_law(
     dependence between pairs is then not looked at, since that would need the counts themselves.
 
     Guarantees
-        For blocks that are alike and independent: with probability `confidence`, no limit is
-        below the Δ of the law that the pairs are drawn from. See `delta_limit`.
+        For independent pairs: with probability `confidence`, no limit is below the Δ of the law
+        that they are drawn from (see `delta_limit`). For pairs that depend on each other within
+        blocks this is an approximation, good for many blocks that are alike: kinds of entities
+        that were not seen, and days that move all entities together, are not allowed for.
     """
     length = whole("slots", slots, 1, codes.shape[1])
     if not 0 < confidence < 1:

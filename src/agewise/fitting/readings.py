@@ -14,6 +14,7 @@ import polars as pl
 from agewise.errors import InvalidInput, whole
 from agewise.process.joint import Array
 
+ROW = "agewise row"
 SHOWN = 3
 """Rows that cannot be used which are shown."""
 MOST_CELLS = 2_000_000_000
@@ -164,7 +165,7 @@ def infer_columns(path: Path | str) -> Columns:
     named = [n for n in rest if n.lower() in _ENTITY_WORDS]
     numbers = [n for n, k in rest.items() if k.is_numeric() and n not in named]
     if file.suffix.lower() == ".csv":  # no types there: names, and what looks like a number
-        sample = _scan(file).head(200).collect()
+        sample = _collect(file, _scan(file).head(200))
         numbers = [
             n for n in rest
             if n not in named and sample[n].cast(pl.Float64, strict=False).null_count() < 100
@@ -215,14 +216,14 @@ def _long(frame: pl.LazyFrame, columns: Columns) -> pl.LazyFrame:
     for role, name in vars(columns).items():
         if name and name not in names:
             raise InvalidInput(f"{role} column", repr(name), "one of " + ", ".join(names))
-    numbered = frame.with_row_index("row")
+    numbered = frame.with_row_index(ROW)
     if columns.wide:
         numbered = numbered.unpivot(
-            index=["row", columns.timestamp], variable_name="entity", value_name="value"
+            index=[ROW, columns.timestamp], variable_name="entity", value_name="value"
         )
         return numbered.rename({columns.timestamp: "timestamp"})
     return numbered.select(
-        "row",
+        ROW,
         pl.col(columns.entity).cast(pl.String).alias("entity"),
         pl.col(columns.timestamp).alias("timestamp"),
         pl.col(columns.value).alias("value"),
@@ -249,7 +250,7 @@ def _grid_rows(
         ),
     ).row(0, named=True)  # fmt: skip
     if found["lost"] and (timezone == "UTC" or found["lost"] > max(100, found["rows"] // 1000)):
-        lost = _collect(file, stamped.filter(~placed).select("row", "timestamp").head(SHOWN))
+        lost = _collect(file, stamped.filter(~placed).select(ROW, "timestamp").head(SHOWN))
         shown = "; ".join(f"line {row + 2}: {stamp!r}" for row, stamp in lost.rows())
         raise InvalidInput(
             f"readings: timestamps of {file}", f"{found['lost']} that cannot be read ({shown})",

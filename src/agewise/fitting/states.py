@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.errors import InvalidInput, finite_array, whole
 from agewise.process.joint import Array, as_states
 
+MOST_STATES = 100
 MOST_VALUES = 5_000
 """Distinct values up to which the least error is found exactly; above, values are rounded."""
 
@@ -32,6 +33,8 @@ class States:
 def given_states(levels: ArrayLike, readings: Array) -> States:
     """Return the levels given, in rising order."""
     values = np.sort(as_states(levels))
+    if values.size > MOST_STATES:
+        raise InvalidInput("states", f"{values.size} levels", f"{MOST_STATES} at most")
     return States(values, _error(values, readings), "given")
 
 

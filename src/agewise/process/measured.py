@@ -130,7 +130,8 @@ class MeasuredLaw:
             return JointLaw(np.diag(self.law(collect_at)), self.states)
         index = self._index(collect_at, aggregate_at)
         made = JointLaw(self.joints[index], self.states)
-        made.uncertainty = max(0.0, float(self.limits[index] - table_delta(made.matrix)))
+        room = float(self.limits[index] - table_delta(made.matrix))
+        made.uncertainty = max(room, 1e-15)  # measured is never certain
         return made
 
     def knows(self, collect_at: int, aggregate_at: int) -> bool:
