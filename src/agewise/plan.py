@@ -329,13 +329,15 @@ def _warnings(problem: Problem, assignments: list[Assignment]) -> list[str]:
                 f"{_listed(other)} start from another stated law: if he knows that law, use "
                 "own_law, or any_prior if you cannot say what he knows."
             )
-    measured = sorted({
-        c.process.confidence for c in problem.clients if isinstance(c.process, MeasuredLaw)
-    })  # fmt: skip
-    if measured:
+    measured = {
+        (c.process.confidence, c.process.assumes)
+        for c in problem.clients
+        if isinstance(c.process, MeasuredLaw)
+    }
+    for confidence, assumes in sorted(measured):
         notes.append(
-            f"Δ of measured laws is an upper limit at confidence {measured[0]:g}, for readings "
-            "that are independent but for the blocks allowed for; see docs/fitting.md."
+            f"Δ of measured laws is an upper limit at confidence {confidence:g}; it assumes "
+            f"{assumes or 'what whoever measured them can tell: the scenario does not say'}."
         )
     bare = [a.client for a in assignments if a.classical_epsilon > BARE]
     if bare:

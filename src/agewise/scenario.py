@@ -95,11 +95,13 @@ class _Measured(_Entry):
     limits: list[float]
     confidence: float
     day: int
+    assumes: str = ""
 
     def build(self, states: list[float]) -> Process:
         return MeasuredLaw(
-            self.joints, self.limits, states, confidence=self.confidence, day=self.day
-        )
+            self.joints, self.limits, states, confidence=self.confidence, day=self.day,
+            assumes=self.assumes,
+        )  # fmt: skip
 
 
 class _ClientEntry(_Entry):
@@ -226,7 +228,7 @@ def _process_to_dict(client: Client) -> dict[str, Any]:
         law = client.process
         return {
             "kind": "measured", "joints": law.joints.tolist(), "limits": law.limits.tolist(),
-            "confidence": law.confidence, "day": law.day,
+            "confidence": law.confidence, "day": law.day, "assumes": law.assumes,
         }  # fmt: skip
     raise InvalidInput(
         f"process of client {client.name!r}", type(client.process).__name__,

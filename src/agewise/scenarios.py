@@ -72,8 +72,8 @@ def london_fitted() -> Problem:
 
     60 London households (UK Power Networks, Low Carbon London trial, 2013) in three districts,
     two levels of use, slots from 06:30 to the aggregation at 18:00. Δ is an upper limit at 95 %
-    for an adversary who knows the law of a district, not that of each household; the figures
-    come from `examples/london_fitted`.
+    for an adversary who knows the law of a district, not that of each household, and for days
+    that are independent of each other; the figures come from `examples/london_fitted`.
     """
     document = json.loads((files("agewise") / "london_fitted.json").read_text(encoding="utf-8"))
     clients = [
@@ -82,6 +82,7 @@ def london_fitted() -> Problem:
             MeasuredLaw(
                 one["joints"], one["limits"], document["states"],
                 confidence=document["confidence"], day=document["day"],
+                assumes=document["assumes"],
             ),
             samples=one["samples"],
         )

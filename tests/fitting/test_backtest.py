@@ -30,9 +30,8 @@ def test_losses_on_readings_that_keep_to_the_law_are_as_promised():
     states = given_states([10, 20], found.values)
     problem = aw.Problem([aw.Client("all", CHAIN, samples=20)], 6, 0.5)
     rows = replay_plans(
-        problem, {"all": list(range(20))}, states.index(found.values), states.values, 24, 5,
-        np.random.default_rng(1),
-    )  # fmt: skip
+        problem, found, states, {"all": found.entities}, first_slot=5, rng=np.random.default_rng(1)
+    )
     assert [row.scheme for row in rows] == ["plain", "propagated", "classical, fresh", "random"]
     for row in rows:
         assert row.days == 400
@@ -44,15 +43,14 @@ def test_days_with_gaps_are_not_replayed():
     values[1, 24 * 10 : 24 * 12] = np.nan
     states = given_states([10, 20], values)
     problem = aw.Problem([aw.Client("all", CHAIN, samples=3)], 4, 0.5)
-    rows = replay_plans(
-        problem, {"all": [0, 1, 2]}, states.index(values), states.values, 24, 0,
-        np.random.default_rng(1),
-    )  # fmt: skip
+    found, choices = readings(values), {"first_slot": 0, "rng": np.random.default_rng(1)}
+    rows = replay_plans(problem, found, states, {"all": found.entities}, **choices)
     assert {row.days for row in rows} == {38}
-    values[:, :] = np.nan
+    with pytest.raises(aw.InvalidInput, match="entities that were read"):
+        replay_plans(problem, found, states, {"all": ["nobody"]}, **choices)
+    empty = readings(np.full_like(values, np.nan))
     with pytest.raises(aw.InvalidInput, match="fewer than two whole days"):
-        replay_plans(problem, {"all": [0, 1, 2]}, states.index(values), states.values, 24, 0,
-                     np.random.default_rng(1))  # fmt: skip
+        replay_plans(problem, empty, states, {"all": found.entities}, **choices)
 
 
 def test_guarantee_a_habit_breaks_the_chains_claim_and_not_the_measured_one():

@@ -17,7 +17,7 @@ from agewise.fitting.laws import (
 )
 from agewise.fitting.readings import read_readings
 from agewise.fitting.states import given_states, least_error_states, quantile_states
-from agewise.process.measured import table_delta
+from agewise.process.limits import table_delta
 
 LONDON = Path(__file__).parents[3] / "shared" / "data" / "london"
 CHAIN = aw.birth_death(0.3, 0.25, [1, 2, 3])
@@ -128,12 +128,54 @@ def test_guarantee_the_limits_cover_all_slots_together(entities):
     assert missed <= 8
 
 
-def test_entities_that_differ_widen_the_limits():
-    """Two kinds of households in one group: what is read now tells which kind it is."""
-    calm, lively = aw.birth_death(0.02, 0.4, [1, 2, 3]), aw.birth_death(0.4, 0.02, [1, 2, 3])
-    codes = np.concatenate([walked(calm, 15, 48 * 100), walked(lively, 15, 48 * 100, 1)])
-    mixed = fit_lag_law(codes, calm.states, 48, first_slot=0, slots=6)
-    assert mixed.inflation > 5
+def test_what_is_independent_decides_how_wide_the_limits_are():
+    """Two kinds of households in one group: for others than these, thirty are few."""
+    calm, lively = aw.birth_death(0.1, 0.3, [1, 2]), aw.birth_death(0.3, 0.1, [1, 2])
+    codes = np.concatenate([walked(calm, 15, 48 * 400), walked(lively, 15, 48 * 400, 1)])
+    choices = {"first_slot": 0, "slots": 6}
+    pairs, days, entities = (
+        fit_lag_law(codes, calm.states, 48, sampled=sampled, **choices).law.limits[:-1]
+        for sampled in ("pairs", "days", "entities")
+    )
+    assert (pairs < days).all()
+    assert (days < entities).all()
+    few = fit_lag_law(codes[12:18], calm.states, 48, sampled="entities", **choices)
+    assert (few.law.limits == 1).all()
+    with pytest.raises(aw.InvalidInput, match="sampled is 'weeks'"):
+        fit_lag_law(codes, calm.states, 48, sampled="weeks", **choices)
+
+
+def test_guarantee_noisy_limits_cover_days_that_move_everybody():
+    """Every day is cold or warm for all entities together; the counts say nothing of days."""
+    rng, missed, truth = np.random.default_rng(5), 0, 0.82 - 0.18
+    for _ in range(30):
+        cold = rng.random(365) < 0.5
+        codes = np.zeros((20, 365 * 4), dtype=np.int8)
+        for slot in range(4):
+            codes[:, slot::4] = rng.random((20, 365)) < np.where(cold, 0.9, 0.1)
+        law = fit_lag_law(
+            codes, np.array([0.0, 1]), 4, first_slot=0, slots=3, confidence=0.7,
+            noise=CountNoise(5.0, 3),
+        ).law  # fmt: skip
+        missed += any(law.limits[:2] < truth)
+        assert (law.limits[:2] < 1).all()
+    assert missed <= 9
+
+
+def test_guarantee_days_that_depend_on_each_other_within_weeks_are_allowed_for():
+    """All days of a week are the same: a seventh of the readings is all there is."""
+    rng, missed, truth = np.random.default_rng(1), {"days": 0, "pairs": 0}, 0.6
+    for _ in range(100):
+        later = rng.random(100) < 0.5
+        before = later ^ (rng.random(100) < 0.2)
+        codes = np.stack([before, later], axis=1).repeat(7, axis=0).reshape(1, -1).view(np.int8)
+        for sampled in missed:
+            found = fit_lag_law(
+                codes, np.array([0.0, 1]), 2, first_slot=0, slots=2, confidence=0.7, sampled=sampled
+            )
+            missed[sampled] += found.law.limits[0] < truth
+    assert missed["days"] <= 30
+    assert missed["pairs"] > 15  # what it would be without
 
 
 def test_too_little_data_is_refused():

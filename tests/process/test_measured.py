@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.process.measured import MeasuredLaw, block_inflation, delta_limit, table_delta
+from agewise.process.limits import table_delta
+from agewise.process.measured import MeasuredLaw
 
 CHAIN = aw.birth_death(0.3, 0.25, [1, 2, 3])
 SKEWED = aw.MarkovChain([[0.97, 0.02, 0.01], [0.4, 0.5, 0.1], [0.3, 0.3, 0.4]], [1, 2, 3])
@@ -18,86 +19,6 @@ def measured(chain=CHAIN, slots=6, room=0.05, **changes):
     joints = [true_joint(chain, slots - t) for t in range(1, slots + 1)]
     limits = [min(1.0, table_delta(j) + room) for j in joints]
     return MeasuredLaw(joints, limits, chain.states, **{"confidence": 0.95, "day": 48, **changes})
-
-
-def misses(chain, age, pairs, failure, repetitions, rng, inflation=1.0):
-    """How often the limit falls below the truth."""
-    joint = true_joint(chain, age)
-    truth = table_delta(joint)
-    counts = rng.multinomial(pairs, joint.ravel(), size=repetitions).reshape(-1, *joint.shape)
-    return np.mean([delta_limit(c, failure, inflation) < truth for c in counts])
-
-
-@pytest.mark.parametrize("chain", [CHAIN, SKEWED], ids=["even", "sparse"])
-@pytest.mark.parametrize("pairs", [30, 300, 3_000])
-@pytest.mark.parametrize("age", [1, 4])
-def test_guarantee_the_limit_covers_the_truth(chain, pairs, age):
-    failure = 0.2
-    rng = np.random.default_rng(pairs + age)
-    assert misses(chain, age, pairs, failure, 300, rng) <= failure
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chain", [CHAIN, SKEWED], ids=["even", "sparse"])
-@pytest.mark.parametrize("pairs", [30, 365, 5_000])
-@pytest.mark.parametrize("failure", [0.05, 0.3])
-def test_the_limit_covers_the_truth_in_two_thousand_repetitions(chain, pairs, failure):
-    for age in (1, 2, 5, 12):
-        assert misses(chain, age, pairs, failure, 2_000, np.random.default_rng(age)) <= failure
-
-
-def test_the_coverage_test_would_notice_a_limit_without_room(monkeypatch):
-    from agewise.process import measured as module
-
-    monkeypatch.setattr(module.math, "log", lambda _: 0.0)  # no allowance at all
-    rng = np.random.default_rng(0)
-    pair = aw.birth_death(0.1, 0.1, [0, 1])
-    assert misses(pair, 4, 300, 0.2, 300, rng) > 0.3
-
-
-def test_the_limit_tightens_at_the_expected_rate():
-    rng, joint = np.random.default_rng(1), true_joint(CHAIN, 3)
-    truth = table_delta(joint)
-    room = []
-    for pairs in (1_000, 100_000):
-        counts = rng.multinomial(pairs, joint.ravel(), size=50).reshape(-1, 3, 3)
-        room.append(np.mean([delta_limit(c, 0.05) for c in counts]) - truth)
-    assert room[1] > 0
-    assert room[0] / room[1] == pytest.approx(10, rel=0.3)  # √100
-
-
-def test_values_hardly_seen_give_no_credit():
-    assert delta_limit([[50, 0], [50, 0]], 0.05) == 1.0
-    assert delta_limit([[500, 1], [500, 1]], 0.05) == 1.0
-    assert delta_limit([[7]], 0.05) == 0.0
-
-
-def test_pairs_in_blocks_count_for_less():
-    rng = np.random.default_rng(3)
-    joint = true_joint(CHAIN, 2)
-    alone = rng.multinomial(7, joint.ravel(), size=400).reshape(-1, 3, 3)
-    assert block_inflation(alone).max() < 1.5
-    copied = 7 * rng.multinomial(1, joint.ravel(), size=400).reshape(-1, 3, 3)
-    factor = block_inflation(copied)  # a week in which every day is the same
-    assert factor == pytest.approx([7, 7, 7], rel=0.25)
-    total = copied.sum(axis=0)
-    assert delta_limit(total, 0.05, factor) > delta_limit(total, 0.05)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (([[1, 2]], 0.05), "a square table"),
-        (([[1, -2], [1, 1]], 0.05), "none negative"),
-        (([[1, 2], [3, 4]], 0), "failure is 0"),
-        (([[1, 2], [3, 4]], 1), "failure is 1"),
-        (([[1, 2], [3, 4]], 0.1, 0.5), "inflation is 0.5"),
-        (([[1, np.nan], [3, 4]], 0.1), "counts"),
-    ],
-)
-def test_bad_counts_are_refused(arguments, words):
-    with pytest.raises(aw.InvalidInput, match=words):
-        delta_limit(*arguments)
 
 
 def test_noise_is_for_the_limit_never_for_the_estimate():

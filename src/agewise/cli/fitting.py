@@ -34,6 +34,30 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 
+StatesOption = Annotated[str | None, typer.Option(help="State values, such as 20,50,100,200.")]
+QuantilesOption = Annotated[int | None, typer.Option(help="This many states, equally frequent.")]
+LeastErrorOption = Annotated[
+    int | None, typer.Option(help="This many states, with the least quantisation error.")
+]
+EntityOption = Annotated[str | None, typer.Option(help="Column of the entity.")]
+TimestampOption = Annotated[str | None, typer.Option(help="Column of the time.")]
+ValueOption = Annotated[str | None, typer.Option(help="Column of the reading.")]
+TimezoneOption = Annotated[str, typer.Option(help="Of times that say none.")]
+GroupsOption = Annotated[
+    Path | None, typer.Option(help="CSV with the columns entity and client; else one client.")
+]
+AdversaryOption = Annotated[
+    Literal["household", "population"],
+    typer.Option(help="Whose law he is taken to know: each entity's own, or the group's."),
+]
+SampledOption = Annotated[
+    Literal["pairs", "days", "entities"],
+    typer.Option(
+        help="What is taken to be independent: every reading of every entity; days, on which "
+        "entities may move together; or entities, for laws that are used for others too."
+    ),
+]
+
 
 @commands.command(
     "fit",
@@ -42,20 +66,14 @@ commands = typer.Typer()
 )
 def fit_command(
     readings: Annotated[Path, typer.Argument(help="CSV or Parquet, long or wide.")],
-    states: Annotated[str | None, typer.Option(help="State values, such as 20,50,100,200.")] = None,
-    quantiles: Annotated[
-        int | None, typer.Option(help="This many states, equally frequent.")
-    ] = None,
-    least_error: Annotated[
-        int | None, typer.Option(help="This many states, with the least quantisation error.")
-    ] = None,
-    entity: Annotated[str | None, typer.Option(help="Column of the entity.")] = None,
-    timestamp: Annotated[str | None, typer.Option(help="Column of the time.")] = None,
-    value: Annotated[str | None, typer.Option(help="Column of the reading.")] = None,
-    timezone: Annotated[str, typer.Option(help="Of times that say none.")] = "UTC",
-    groups: Annotated[
-        Path | None, typer.Option(help="CSV with the columns entity and client; else one client.")
-    ] = None,
+    states: StatesOption = None,
+    quantiles: QuantilesOption = None,
+    least_error: LeastErrorOption = None,
+    entity: EntityOption = None,
+    timestamp: TimestampOption = None,
+    value: ValueOption = None,
+    timezone: TimezoneOption = "UTC",
+    groups: GroupsOption = None,
     aggregate_at: Annotated[
         str, typer.Option(help="Time of day of the aggregation, UTC; slots go back from there.")
     ] = "18:00",
@@ -65,10 +83,8 @@ def fit_command(
         Literal["measured", "periodic", "chain"],
         typer.Option(help="The measured lag law, or a chain that assumes more."),
     ] = "measured",
-    adversary: Annotated[
-        Literal["household", "population"],
-        typer.Option(help="Whose law he is taken to know: each entity's own, or the group's."),
-    ] = "household",
+    adversary: AdversaryOption = "household",
+    sampled: SampledOption = "days",
     confidence: Annotated[
         float, typer.Option(help="That no Δ is below the truth, in any slot of any client.")
     ] = 0.95,
@@ -104,11 +120,12 @@ def fit_command(
     found = _read(readings, timezone, entity=entity, timestamp=timestamp, value=value)
     chosen = _states(states, quantiles, least_error, found)
     at = _slot_of(aggregate_at, found)
+    members = _groups(groups, found)
     with people.status("measuring"):
         made = fit(
             found, chosen, epsilon=epsilon, first_slot=(at - slots + 1) % found.day, slots=slots,
-            groups=_groups(groups, found), kind=kind, adversary=adversary, confidence=confidence,
-            count_epsilon=count_epsilon, name=out.stem, unit=unit,
+            groups=members, kind=kind, adversary=adversary, sampled=sampled,
+            confidence=confidence, count_epsilon=count_epsilon, name=out.stem, unit=unit,
         )  # fmt: skip
     if ledgers is not None:
         record_fit(made, ledgers)
@@ -130,41 +147,53 @@ def fit_command(
 @commands.command(epilog="Example: agewise backtest meters.parquet --states 60,250 --slots 49")
 def backtest(
     readings: Annotated[Path, typer.Argument(help="CSV or Parquet, long or wide.")],
-    states: Annotated[str | None, typer.Option(help="State values, such as 60,250.")] = None,
-    quantiles: Annotated[int | None, typer.Option(help="This many states instead.")] = None,
+    states: StatesOption = None,
+    quantiles: QuantilesOption = None,
+    least_error: LeastErrorOption = None,
+    entity: EntityOption = None,
+    timestamp: TimestampOption = None,
+    value: ValueOption = None,
+    timezone: TimezoneOption = "UTC",
+    groups: GroupsOption = None,
     aggregate_at: Annotated[str, typer.Option(help="Time of day, UTC.")] = "18:00",
     slots: Annotated[int, typer.Option(help="Slots, the aggregation included.")] = 49,
     epsilon: Annotated[float, typer.Option(help="Privacy target ε.")] = 0.1,
-    timezone: Annotated[str, typer.Option(help="Of times that say none.")] = "UTC",
-    seed: Annotated[int, typer.Option(min=0, help="Of the replayed noise.")] = 0,
+    adversary: AdversaryOption = "population",
+    sampled: SampledOption = "days",
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the adversary's noise and the random schedule.")
+    ] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Replay recorded days: what plans would have cost, and whether an adversary beats the claim.
 
-    Laws are fitted to the first half of the readings. The adversary guesses the present state of
-    each household in the second half, from data collected in slot 1, with noise by the measured
-    law and by a fitted chain. The plans are replayed over all whole days.
+    Laws are fitted to the first half of the days, and both are judged on the second. The
+    adversary, who knows each household's own law, guesses its present state from data collected
+    in slot 1, with noise by the measured law and by a fitted chain. Plans go through the local
+    engine, for laws by --adversary and --sampled, on every day without gaps.
     """
     from agewise.fitting.backtest import replay_adversary, replay_plans  # noqa: PLC0415
     from agewise.fitting.fit import fit  # noqa: PLC0415
 
-    found = _read(readings, timezone)
-    chosen = _states(states, quantiles, None, found)
+    found = _read(readings, timezone, entity=entity, timestamp=timestamp, value=value)
+    chosen = _states(states, quantiles, least_error, found)
+    members = _groups(groups, found)
     first = (_slot_of(aggregate_at, found) - slots + 1) % found.day
     with people.status("replaying the adversary"):
         attacks = replay_adversary(
             found, chosen, epsilon=epsilon, first_slot=first, slots=slots, seed=seed
         )
+    before, after = found.split(0.5)
     with people.status("measuring"):
         made = fit(
-            found, chosen, epsilon=epsilon, first_slot=first, slots=slots, adversary="population"
-        )
-    out = {name for name, _ in made.left_out}
-    rows = [row for row, name in enumerate(found.entities) if name not in out]
+            before, chosen, epsilon=epsilon, first_slot=first, slots=slots, groups=members,
+            adversary=adversary, sampled=sampled,
+        )  # fmt: skip
+    taking_part = {one.name: one.members for one in made.clients}
     with progress_bar("replaying plans") as advance:
         replayed = replay_plans(
-            made.problem, {"all": rows}, chosen.index(found.values), chosen.values, found.day,
-            (first - found.first_of_day) % found.day, generator(seed), advance,
+            made.problem, after, chosen, taking_part, first_slot=first, rng=generator(seed),
+            progress=advance,
         )  # fmt: skip
     if as_json:
         print_json({
@@ -187,7 +216,7 @@ def backtest(
             "[red]broken[/]" if one.too_good else "[green]holds[/]",
         )  # fmt: skip
     screen.print(shown)
-    costs = Table(title="Plans over recorded days, adversary: population", title_justify="left",
+    costs = Table(title=f"Plans over recorded days, adversary: {adversary}", title_justify="left",
                   box=box.SIMPLE_HEAD)  # fmt: skip
     for heading in ("scheme", "ages", "days", "mean loss", "promised"):
         costs.add_column(heading, justify="left" if heading == "scheme" else "right")
@@ -249,20 +278,38 @@ def _slot_of(time: str, found: Readings) -> int:
 
 
 def _groups(path: Path | None, found: Readings) -> dict[str, list[str]] | None:
+    """Clients and their entities; those that were not read are left out, and named."""
     if path is None:
         return None
     groups: dict[str, list[str]] = {}
+    unread: list[str] = []
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                if row["entity"] in found.entities:
-                    groups.setdefault(row["client"], []).append(row["entity"])
-    except (OSError, UnicodeDecodeError, KeyError) as error:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            for number, row in enumerate(csv.DictReader(file), start=2):
+                if not row["entity"] or not row["client"]:
+                    raise InvalidInput(
+                        f"--groups: row {number} of {path}", repr(row), "an entity and a client"
+                    )
+                members = groups.setdefault(row["client"], [])
+                (members if row["entity"] in found.entities else unread).append(row["entity"])
+    except (OSError, UnicodeDecodeError, KeyError, csv.Error) as error:
         raise InvalidInput(
             "--groups", f"{path} ({error})", "a CSV file with the columns entity and client"
         ) from None
+    for client, members in groups.items():
+        if not members:
+            raise InvalidInput(
+                f"--groups: client {client!r}", "no entity with usable readings", "one or more"
+            )
     if not groups:
-        raise InvalidInput("--groups", str(path), "entities that occur in the readings")
+        raise InvalidInput("--groups", f"{path}, empty", "an entity and a client a row")
+    if unread:
+        more = f" and {len(unread) - 8} more" if len(unread) > 8 else ""
+        people.print(
+            f"[yellow]In {escape(str(path))}, but without usable readings: "
+            f"{escape(', '.join(unread[:8]))}{more}.[/]",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
     return groups
 
 

@@ -148,6 +148,15 @@ def rehearse(
     return Estimate(float(losses.mean()), error, count)
 
 
+def replay(plan: Plan, sources: Mapping[str, DataSource]) -> RunResult:
+    """Run a plan on recorded readings, with private noise, for back-tests: nothing is recorded.
+
+    The result must not leave the machine: no ledger knows of it.
+    """
+    settings = Settings(run="replay", seed=0, stand_in=False)
+    return _Engine(plan, settings, sources, None, recording=False).carry_out(None, None)
+
+
 def refuse_stand_in(stand_in: bool, sources: Mapping[str, DataSource] | Path | str | None) -> None:
     """Real records must not be released with noise that a seed can take away again."""
     simulated = sources is None or (

@@ -11,7 +11,7 @@ import numpy as np
 from agewise.fitting.laws import Codes, fit_chain, pair_counts
 from agewise.mixing import delta
 from agewise.process.joint import Array
-from agewise.process.measured import table_delta
+from agewise.process.limits import table_delta
 
 LAGS = (1, 4, 8, 20, 48, 96, 336)
 MATTERS = 0.1

@@ -1,13 +1,12 @@
 """Replay recorded days: what plans would have cost, and what an adversary would have found out.
 
-The adversary is judged on days after those that laws were fitted to. Plans are replayed over all
-days, those that their laws were fitted to included.
+Both are judged on days after those that the laws were fitted to.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,8 +14,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from agewise.errors import InvalidInput
-from agewise.federation.client import ClientAgent, Profile, private_noise
-from agewise.federation.server import Server
+from agewise.federation.local import replay
 from agewise.federation.sources import RecordedReadings
 from agewise.fitting.laws import Codes, fit_chain, fit_lag_law
 from agewise.fitting.readings import Readings
@@ -25,7 +23,6 @@ from agewise.loss.gap import cost_tables
 from agewise.mixing import delta
 from agewise.plan import Plan, assemble
 from agewise.plan import plan as make_plan
-from agewise.privacy.account import Policy
 from agewise.privacy.ageing import classical_epsilon
 from agewise.problem import Problem
 from agewise.process import MarkovChain
@@ -56,40 +53,43 @@ class Replayed:
 
 def replay_plans(
     problem: Problem,
-    groups: dict[str, list[int]],
-    codes: Codes,
-    values: Array,
-    day: int,
-    first: int,
+    readings: Readings,
+    states: States,
+    groups: Mapping[str, Sequence[str]],
+    *,
+    first_slot: int,
     rng: np.random.Generator,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Replayed]:
-    """Carry plans out on recorded days, by the protocol with OpenDP's noise; nothing is recorded.
+    """Carry plans out on recorded days: the local engine with OpenDP's noise, nothing recorded.
 
-    `first` is the position of slot 1 of the first day in `codes`. Every day is a run of its own.
-    The schemes: records as collected, records moved forward, everything fresh, and a random
-    schedule. The loss is the squared distance to the weighted mean of the entities' states in
-    the aggregation slot.
+    `groups` names each client's entities, `first_slot` the slot of the day (from 0) that is slot
+    1. Every day without gaps is a run of its own. The schemes: records as collected, records
+    moved forward, everything fresh, and a random schedule. The loss is the squared distance to
+    the weighted mean of the entities' states in the aggregation slot. For a fair judgement the
+    problem's laws come from other days.
     """
-    slots = problem.aggregate_at
-    starts = list(range(first, codes.shape[1] - slots + 1, day))
+    slots, day = problem.aggregate_at, readings.day
+    codes = states.index(readings.values)
+    rows = {name: readings.rows(name, members) for name, members in groups.items()}
+    taken = [row for members in rows.values() for row in members]
+    begin = (first_slot - readings.first_of_day) % day
+    starts = range(begin, codes.shape[1] - slots + 1, day)
     schemes = _schemes(problem, rng)
     losses: dict[str, list[float]] = {name: [] for name in schemes}
     for number, start in enumerate(starts):
-        window = codes[:, start : start + slots]
-        rows = {
-            name: [r for r in members if (window[r] >= 0).all()] for name, members in groups.items()
-        }
-        whole = {name: len(rows[name]) == len(members) for name, members in groups.items()}
-        if not all(whole.values()):
-            continue  # a day with gaps has too few records
-        present = math.fsum(
-            w * float(values[window[rows[c.name], -1]].mean())
-            for w, c in zip(problem.weights, problem.clients, strict=True)
-        )
-        for name, plan in schemes.items():
-            model = _one_day(plan, rows, window, values)
-            losses[name].append((model - present) ** 2)
+        if (codes[taken, start : start + slots] >= 0).all():
+            window = states.values[codes[:, start : start + slots]]
+            present = math.fsum(
+                w * float(window[rows[c.name], -1].mean())
+                for w, c in zip(problem.weights, problem.clients, strict=True)
+            )
+            sources = {
+                name: RecordedReadings(name, None, dict(enumerate(window[members].T, start=1)))
+                for name, members in rows.items()
+            }
+            for name, plan in schemes.items():
+                losses[name].append((replay(plan, sources).model - present) ** 2)
         if progress is not None:
             progress(number + 1, len(starts))
     if min(len(found) for found in losses.values()) < 2:
@@ -120,20 +120,6 @@ def _schemes(problem: Problem, rng: np.random.Generator) -> dict[str, Plan]:
         "classical, fresh": fixed(fresh, "fresh"),
         "random": fixed(drawn, "random"),
     }
-
-
-def _one_day(plan: Plan, rows: dict[str, list[int]], window: Codes, values: Array) -> float:
-    problem = plan.problem
-    server = Server(plan, "back-test")
-    for slot in range(1, problem.aggregate_at + 1):
-        for order in server.orders(slot):
-            client = next(c for c in problem.clients if c.name == order.client)
-            records = values[window[rows[client.name], slot - 1]]
-            source = RecordedReadings(client.name, None, {slot: records})
-            profile = Profile.of(client, problem, Policy())
-            server.receive(ClientAgent(profile, source, None, private_noise).answer(order), slot)
-        server.close(slot)
-    return server.finish().model
 
 
 @dataclass(frozen=True)
@@ -183,25 +169,26 @@ def replay_adversary(
     for the Δ of the homogeneous chain fitted to it, which is what readings with a habit make
     false. A release is one household's part of a mean over `records` records.
     """
-    codes, day = states.index(readings.values), readings.day
-    cut = int(codes.shape[1] * train) // day * day
+    day = readings.day
+    before, after = (states.index(part.values) for part in readings.split(train))
     rng = np.random.default_rng(seed)
     begin = (first_slot - readings.first_of_day) % day
+    days = np.arange(begin, after.shape[1] - slots + 1, day)
     age = slots - collect_at
     found: dict[str, list[_Tally]] = {"measured": [], "chain": []}
-    for one in codes:
-        days = np.arange(cut + begin, codes.shape[1] - slots + 1, day)
+    for known, one in zip(before, after, strict=True):
         old, new = one[days + collect_at - 1], one[days + slots - 1]
         good = (old >= 0) & (new >= 0)
         old, new = old[good], new[good]
-        if np.unique(one[one >= 0]).size < states.values.size or np.unique(new).size < 2:
+        seen = np.concatenate([known, one])
+        if np.unique(seen[seen >= 0]).size < states.values.size or np.unique(new).size < 2:
             continue  # never in some state, or always in the same one when it counts
         law = fit_lag_law(
-            one[None, :cut], states.values, day, first_slot=first_slot, slots=slots,
+            known[None], states.values, day, first_slot=first_slot, slots=slots,
             starts=readings.first_of_day, confidence=confidence,
         ).law  # fmt: skip
         joint = law.joints[collect_at - 1] + 1e-4
-        chain = fit_chain(one[None, :cut], states.values)
+        chain = fit_chain(known[None], states.values)
         deltas = {
             "measured": float(law.limits[collect_at - 1]),
             "chain": _chain_delta(chain, age),

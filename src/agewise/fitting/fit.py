@@ -14,9 +14,11 @@ from agewise.errors import InvalidInput, one_of, positive
 from agewise.federation.journal import ledger_file
 from agewise.fitting.assumptions import Assumptions, check_assumptions
 from agewise.fitting.laws import (
+    SAMPLED,
     Codes,
     CountNoise,
     LagLaw,
+    Sampled,
     fit_chain,
     fit_lag_law,
     fit_periodic,
@@ -33,6 +35,19 @@ Kind = Literal["measured", "periodic", "chain"]
 KINDS: tuple[str, ...] = get_args(Kind)
 Adversary = Literal["household", "population"]
 ADVERSARIES: tuple[str, ...] = get_args(Adversary)
+NO_CREDIT = 0.95
+"""An entity without any limit up to this takes no part: ageing would be worth next to nothing."""
+KNOWS = {
+    "household": "an adversary who knows each entity's own law, not what sort of day it is",
+    "population": "an adversary who knows the law of a client's entities together, not which "
+    "of them has which habits, nor what sort of day it is",
+}
+DRAWN = {
+    "pairs": "that every reading day of every entity is independent of every other",
+    "days": "that days are independent of each other",
+    "entities": "that entities are drawn independently of each other",
+}
+"""What limits rest on, in words: they go with the law into statements."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +55,16 @@ class ClientFit:
     """How one client's law was found. `limits` and `estimates` are Δ by slot, where measured."""
 
     name: str
-    entities: int
+    members: tuple[str, ...]
     pairs: int
     inflation: float
     estimates: tuple[float, ...]
     limits: tuple[float, ...]
+
+    @property
+    def entities(self) -> int:
+        """How many entities take part."""
+        return len(self.members)
 
 
 @dataclass(frozen=True)
@@ -54,6 +74,7 @@ class Fit:
     problem: Problem
     kind: str
     adversary: str
+    sampled: str
     confidence: float
     quality: Quality
     states: States
@@ -74,13 +95,14 @@ class Fit:
         return {
             "kind": self.kind,
             "adversary": self.adversary,
+            "sampled": self.sampled,
             "confidence": self.confidence,
             "quality": self.quality.to_dict(),
             "states": self.states.values.tolist(),
             "quantisation_error": self.states.error,
             "states_by": self.states.how,
             "assumptions": self.assumptions.to_dict(),
-            "clients": [asdict(one) for one in self.clients],
+            "clients": [{"entities": one.entities, **asdict(one)} for one in self.clients],
             "left_out": [list(one) for one in self.left_out],
             "count_epsilon": self.count_epsilon,
         }
@@ -96,6 +118,7 @@ def fit(
     groups: Mapping[str, Sequence[str]] | None = None,
     kind: Kind = "measured",
     adversary: Adversary = "household",
+    sampled: Sampled = "days",
     confidence: float = 0.95,
     count_epsilon: float | None = None,
     name: str = "fitted",
@@ -109,21 +132,28 @@ def fit(
 
     For measured laws, `adversary` says what is granted to him: `household` knows the law of each
     entity by itself, so that Δ is the largest of their limits; `population` knows only the law
-    of the whole group.
+    of the whole group. `sampled` says what the readings are independent draws of: `pairs`
+    (everything), `days` (entities may move together), or `entities`, for laws that will be used
+    for entities that were not read (see `fit_lag_law`).
 
     With `count_epsilon`, the counts that the laws are made of get noise of their own: the
     scenario is then that-much private about each day of each entity (classically), for measured
     laws, `population` and given states. The report about assumptions is not, and is for the
-    fitter's eyes only. The limits then take pairs to be independent: how far entities differ
-    would have to be looked up in the counts themselves.
+    fitter's eyes only. The limits are then wider, for all but `pairs` much wider: how days or
+    entities differ would have to be looked up in the counts themselves.
 
     Guarantees
-        Under the stated adversary and for independent pairs, with probability `confidence` no
-        client's Δ is below the truth in any slot. For days or entities that are unlike or move
-        together this is an approximation, and with few entities a poor one for `population`.
+        Under the stated adversary, and if the readings are sampled as stated, then with
+        probability `confidence` no client's Δ is below the truth in any slot.
     """
     one_of("kind", kind, KINDS)
     one_of("adversary", adversary, ADVERSARIES)
+    one_of("sampled", sampled, SAMPLED)
+    if sampled == "entities" and adversary == "household":
+        raise InvalidInput(
+            "sampled", "entities, with adversary household", "adversary population",
+            "Readings of some households say nothing about the habits of each other one.",
+        )  # fmt: skip
     noise = None
     if count_epsilon is not None:
         positive("count_epsilon", count_epsilon)
@@ -142,16 +172,15 @@ def fit(
         noise = CountNoise(count_epsilon, slots, windows)
     codes = states.index(readings.values)
     members = {"all": list(readings.entities)} if groups is None else dict(groups)
-    place = {entity: row for row, entity in enumerate(readings.entities)}
     clients, found = [], []
-    left_out: list[tuple[str, str]] = []
     listed = [entity for entities in members.values() for entity in entities]
+    left_out = [(e, "in none of the groups") for e in readings.entities if e not in set(listed)]
     if len(listed) != len(set(listed)):
         twice = next(entity for entity in listed if listed.count(entity) > 1)
         raise InvalidInput("groups", f"{twice!r} more than once", "each entity in one client, once")
     claims = sum(len(m) if adversary == "household" else 1 for m in members.values())
     for client, entities in members.items():
-        rows = _rows(client, entities, place)
+        rows = readings.rows(client, entities)
         moving = [row for row in rows if np.unique(codes[row][codes[row] >= 0]).size > 1]
         if noise is not None:
             moving = rows  # whom to leave out would be told without noise
@@ -160,26 +189,20 @@ def fit(
         ]
         process, told, weak = _process(
             client, moving, codes, states.values, readings, first_slot, slots, kind, adversary,
-            confidence, claims, noise,
+            sampled, confidence, claims, noise,
         )  # fmt: skip
-        left_out += [(readings.entities[row], "too few days for a limit below 1") for row in weak]
+        left_out += [
+            (readings.entities[row], f"too few days for a limit up to {NO_CREDIT:g}")
+            for row in weak
+        ]
         clients.append(Client(client, process, samples=told.entities))
         found.append(told)
     problem = Problem(clients, slots, epsilon, name=name, unit=unit)
     checked = check_assumptions(codes, states.values, readings.day, starts=readings.first_of_day)
     return Fit(
-        problem, kind, adversary, confidence, readings.quality, states, checked, tuple(found),
-        tuple(left_out), noise,
+        problem, kind, adversary, sampled, confidence, readings.quality, states, checked,
+        tuple(found), tuple(left_out), noise,
     )  # fmt: skip
-
-
-def _rows(client: str, entities: Sequence[str], place: Mapping[str, int]) -> list[int]:
-    if not entities:
-        raise InvalidInput(f"group {client!r}", "empty", "one entity or more")
-    for entity in entities:
-        if entity not in place:
-            raise InvalidInput(f"group {client!r}", repr(entity), "entities that were read")
-    return [place[entity] for entity in entities]
 
 
 def _process(
@@ -192,6 +215,7 @@ def _process(
     slots: int,
     kind: Kind,
     adversary: Adversary,
+    sampled: Sampled,
     confidence: float,
     claims: int,
     noise: CountNoise | None,
@@ -202,8 +226,11 @@ def _process(
     def lag_law(which: list[int]) -> LagLaw:
         return fit_lag_law(
             codes[which], values, day, first_slot=first_slot, slots=slots, starts=starts,
-            confidence=confidence, claims=claims, noise=noise,
+            confidence=confidence, claims=claims, sampled=sampled, noise=noise,
         )  # fmt: skip
+
+    def names(which: list[int]) -> tuple[str, ...]:
+        return tuple(readings.entities[row] for row in which)
 
     if not rows:
         raise InvalidInput(f"client {client!r}", "no entity that ever changes", "other states")
@@ -213,15 +240,18 @@ def _process(
             if kind == "chain"
             else fit_periodic(codes[rows], values, day, (starts - first_slot) % day)
         )
-        return process, ClientFit(client, len(rows), codes[rows].size, 1.0, (), ()), []
+        return process, ClientFit(client, names(rows), codes[rows].size, 1.0, (), ()), []
     weak: list[int] = []
     if adversary == "household":
         each = {row: lag_law([row]) for row in rows}
-        weak = [row for row, one in each.items() if slots > 1 and one.law.limits[:-1].min() >= 1]
+        weak = [
+            row for row, one in each.items() if slots > 1 and one.law.limits[:-1].min() > NO_CREDIT
+        ]
         rows = [row for row in rows if row not in weak]
         if not rows:
             raise InvalidInput(
-                f"client {client!r}", f"{len(weak)} entities, none with a limit on Δ below 1",
+                f"client {client!r}",
+                f"{len(weak)} entities, none with a limit on Δ up to {NO_CREDIT:g}",
                 "more days, fewer states or a lower confidence",
                 "There is no credit for ageing to be had from these readings.",
             )  # fmt: skip
@@ -231,9 +261,16 @@ def _process(
         widest = np.max([each[row].law.limits for row in rows], axis=0)
         limits = np.maximum(widest, group.estimate)
         inflation = max(each[row].inflation for row in rows)
-    law = MeasuredLaw(group.law.joints, limits, values, confidence=confidence, day=day)
+    widened = ""
+    if sampled == "days" and noise is None:
+        widened = " (where they are not, the limits were widened by an estimate)"
+    law = MeasuredLaw(
+        group.law.joints, limits, values, confidence=confidence, day=day,
+        assumes=f"{KNOWS[adversary]}, {DRAWN[sampled]}{widened}, and that the days to come are "
+        "like those measured",
+    )  # fmt: skip
     told = ClientFit(
-        client, len(rows), group.pairs, inflation, tuple(group.estimate.tolist()),
+        client, names(rows), group.pairs, inflation, tuple(group.estimate.tolist()),
         tuple(limits.tolist()),
     )  # fmt: skip
     return law, told, weak

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.errors import InvalidInput, positive, whole
+from agewise.errors import InvalidInput, one_of, positive, whole
 from agewise.privacy.mechanisms import laplace
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, block_inflation, delta_limit
 from agewise.process.joint import Array
-from agewise.process.measured import table_delta
+from agewise.process.limits import table_delta
 
 Codes = NDArray[np.int8]
 """State of each entity in each slot, −1 where there is no reading: `[entity, slot]`."""
@@ -20,6 +21,8 @@ Codes = NDArray[np.int8]
 SMOOTHING = 0.5
 """Added to each cell of a chain's counts (Jeffreys), so that what was never seen stays possible."""
 WEEK = 7
+Sampled = Literal["pairs", "days", "entities"]
+SAMPLED: tuple[str, ...] = get_args(Sampled)
 
 
 def pair_counts(codes: Codes, lag: int, states: int) -> Array:
@@ -87,13 +90,9 @@ class CountNoise:
             table = np.diag(np.diag(table))
         return np.asarray(table if table.sum() else np.eye(len(table)))
 
-    def allowance(self, counts: Array, failure: float) -> float:
-        """By how much Δ of the noised counts can be off through the noise, but for `failure`."""
-        most = self.scale * math.log(counts.size / failure) + 1
-        seen = counts.sum(axis=0) - most * len(counts)
-        if (seen <= 0).any():
-            return 1.0
-        return float(2 * (most * len(counts) / seen).max())
+    def slack(self, counts: int, failure: float) -> float:
+        """By how much any of so many counts can be off through the noise, but for `failure`."""
+        return self.scale * math.log(counts / failure) + 1
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ class LagLaw:
     pairs: int
     """Days counted, over all entities, at the least."""
     inflation: float
-    """The most by which pairs were found to say less than independent ones."""
+    """The most by which days were found to say less than independent ones."""
 
 
 def fit_lag_law(
@@ -119,25 +118,33 @@ def fit_lag_law(
     starts: int = 0,
     confidence: float = 0.95,
     claims: int = 1,
+    sampled: Sampled = "days",
     noise: CountNoise | None = None,
 ) -> LagLaw:
     """Measure the joint law of (value at collection, value at aggregation), slot by slot.
 
     Slot 1 is slot `first_slot` of the day (from 0), slot `slots` the aggregation; each day gives
-    one pair an entity. Entities (or weeks, where there is one entity) are the blocks by which
-    dependence is judged. The limits hold together, at `confidence`, over all slots and over
-    `claims` such fits. `noise` is added to every count, and the limits allow for it; the
-    dependence between pairs is then not looked at, since that would need the counts themselves.
+    one pair an entity. The limits hold together, at `confidence`, over all slots and over
+    `claims` such fits. `noise` is added to every count, and the limits allow for it.
+
+    `sampled` says what the readings are independent draws of:
+
+    - `pairs`: every entity on every day is one by itself.
+    - `days`: entities are of any kinds and may move together on a day. Where weeks are found to
+      vary more than independent days would, the limits widen by that (without noise only).
+    - `entities`: days of an entity may depend on each other in any way; entities that were not
+      read follow the law too.
 
     Guarantees
-        For independent pairs: with probability `confidence`, no limit is below the Δ of the law
-        that they are drawn from (see `delta_limit`). For pairs that depend on each other within
-        blocks this is an approximation, good for many blocks that are alike: kinds of entities
-        that were not seen, and days that move all entities together, are not allowed for.
+        If the readings are what `sampled` says, then with probability `confidence` no limit is
+        below the Δ of the law that a pair follows on average over them (see `delta_limit`). Gaps
+        must not depend on what would have been read. If neighbouring days depend on each other,
+        the widening makes up for it as far as weeks do not, and as far as it can be estimated.
     """
     length = whole("slots", slots, 1, codes.shape[1])
     if not 0 < confidence < 1:
         raise InvalidInput("confidence", confidence, "above 0 and below 1")
+    one_of("sampled", sampled, SAMPLED)
     begin = (first_slot - starts) % day
     days = np.arange(begin, codes.shape[1] - length + 1, day)
     if days.size < 2 * WEEK:
@@ -148,40 +155,32 @@ def fit_lag_law(
     joints, limits, estimates, worst, fewest = [], [], [], 1.0, np.inf
     for slot in range(length):
         now = codes[:, days + slot]
-        blocks = _blocks(now, later, size)
-        total = blocks.sum(axis=0)
+        units = _tally(now, later, size) if sampled == "entities" else _tally(now.T, later.T, size)
+        most = len(days) if sampled == "entities" else len(codes)
+        total = units.sum(axis=0)
         if not total.sum():
             raise InvalidInput("readings", f"no pair at slot {slot + 1}", "fuller readings")
         if noise is not None:
             total = noise.add(total, diagonal=slot == length - 1)
         fewest = min(fewest, total.sum())
         joints.append(total / total.sum())
+        estimates.append(table_delta(total))
         if slot == length - 1:
             limits.append(1.0)
-            estimates.append(1.0)
             continue
         factor = np.ones(size)
-        if noise is None and len(blocks) > 1:
-            factor = block_inflation(blocks)
-        finite = factor[np.isfinite(factor)]
-        worst = max(worst, float(finite.max()) if finite.size else np.inf)
-        chance = failure if noise is None else failure / 2
-        limit = 1.0 if not np.isfinite(factor).all() else delta_limit(total, chance, factor)
+        if noise is None and sampled == "days":
+            factor = block_inflation(units, WEEK)
+            worst = max(worst, float(factor.max()))
         if noise is not None:
-            limit = min(1.0, limit + noise.allowance(total, failure / 2))
-        limits.append(max(limit, table_delta(total)))
-        estimates.append(table_delta(total))
+            slack = noise.slack(total.size, failure / 2)
+            many = None if sampled == "pairs" else len(units)
+            limit = delta_limit(total, failure / 2, units=many, most=most, slack=slack)
+        elif sampled == "pairs" or most == 1:
+            limit = delta_limit(total, failure, inflation=factor)
+        else:
+            limit = delta_limit(units, failure, most=most, inflation=factor)
+        limits.append(max(limit, estimates[-1]))
+    estimates[-1] = 1.0
     law = MeasuredLaw(joints, limits, values, confidence=confidence, day=day)
     return LagLaw(law, np.array(estimates), int(fewest), worst)
-
-
-def _blocks(now: Codes, later: Codes, size: int) -> Array:
-    if len(now) > 1:
-        return _tally(now, later, size)
-    weeks = now.shape[1] // WEEK
-    cut = weeks * WEEK
-    rest = _tally(now[:, cut:], later[:, cut:], size)
-    whole_weeks = _tally(
-        now[0, :cut].reshape(weeks, WEEK), later[0, :cut].reshape(weeks, WEEK), size
-    )
-    return np.concatenate([whole_weeks, rest]) if now.shape[1] > cut else whole_weeks

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,25 @@ class Readings:
         """Which slot of the day the grid begins with, from 0."""
         minutes = self.first.hour * 60 + self.first.minute
         return minutes * self.day // (24 * 60)
+
+    def rows(self, client: str, members: Sequence[str]) -> list[int]:
+        """The rows of a client's entities."""
+        if not members:
+            raise InvalidInput(f"group {client!r}", "empty", "one entity or more")
+        place = {entity: row for row, entity in enumerate(self.entities)}
+        for entity in members:
+            if entity not in place:
+                raise InvalidInput(f"group {client!r}", repr(entity), "entities that were read")
+        return [place[entity] for entity in members]
+
+    def split(self, share: float) -> tuple[Readings, Readings]:
+        """The first `share` of the days, and the days after them."""
+        cut = int(self.values.shape[1] * share) // self.day * self.day
+        if not 0 < cut < self.values.shape[1]:
+            raise InvalidInput("readings", "too few days to be split", "two days or more")
+        later = self.first + timedelta(days=cut // self.day)
+        before = replace(self, values=self.values[:, :cut])
+        return before, replace(self, values=self.values[:, cut:], first=later)
 
 
 def read_readings(

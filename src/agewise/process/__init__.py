@@ -2,7 +2,8 @@
 
 from agewise.process.chain import MarkovChain, birth_death, stationary_laws
 from agewise.process.joint import JointLaw, Process
-from agewise.process.measured import MeasuredLaw, block_inflation, delta_limit
+from agewise.process.limits import block_inflation, delta_limit
+from agewise.process.measured import MeasuredLaw
 from agewise.process.periodic import PeriodicChain
 
 __all__ = [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -16,6 +14,7 @@ from agewise.process.joint import (
     frozen,
     refuse_negative,
 )
+from agewise.process.limits import table_delta
 
 
 class MeasuredLaw:
@@ -24,7 +23,8 @@ class MeasuredLaw:
     `joints[t - 1, x, y]` is the law of (value in slot t, value in slot A), A the number of
     tables, as it was measured at that lag and time of day. `limits[t - 1]` is an upper confidence
     limit on Δ there, and `confidence` its level, for all slots together: noise is calibrated to
-    the limit, never to the estimate. `day` is the number of slots after which it all repeats.
+    the limit, never to the estimate. `assumes` says in words what that confidence rests on.
+    `day` is the number of slots after which it all repeats.
 
     Nothing is known about three slots at once, so several releases get no credit for ageing.
     """
@@ -37,6 +37,7 @@ class MeasuredLaw:
         *,
         confidence: float,
         day: int = 48,
+        assumes: str = "",
     ) -> None:
         self.states = as_states(states)
         size = self.states.size
@@ -58,6 +59,9 @@ class MeasuredLaw:
         sums = np.where(abs(sums - 1) < 1e-12, 1.0, sums)  # what travelled comes back bit by bit
         self.joints = frozen(tables / sums[:, None, None])
         self.confidence = float(confidence)
+        if not isinstance(assumes, str) or len(assumes.splitlines()) > 1:
+            raise InvalidInput("assumes", repr(assumes), "one line of text")
+        self.assumes = assumes
         self.day = whole("day", day, 1)
         self.limits = frozen(upper.copy())
         last = self.joints[-1]
@@ -149,74 +153,3 @@ class MeasuredLaw:
                 f"slots that were measured: 1 to {last}, aggregated in {last}, or whole days later",
             )  # fmt: skip
         return slot - 1
-
-
-def table_delta(joint: Array) -> float:
-    """Return Δ of a table `[x, y]` of probabilities or counts, as it stands: no allowance at all.
-
-    The widest distance of two laws of the collected value, each given one of the later values.
-    """
-    columns = joint[:, joint.sum(axis=0) > 0]
-    rows = (columns / columns.sum(axis=0)).T
-    return max((float(abs(a - b).sum()) / 2 for a in rows for b in rows), default=0.0)
-
-
-def delta_limit(counts: ArrayLike, failure: float, inflation: ArrayLike = 1.0) -> float:
-    """Return an upper confidence limit on Δ from counts of (value at collection, at aggregation).
-
-    `counts[x, y]`; `failure` is the probability that the limit is below the truth, at most;
-    `inflation` (one number, or one for each y) divides the numbers of pairs, for pairs that are
-    not independent.
-
-    Guarantees
-        For independent pairs, the probability that the limit is below the true Δ is at most
-        `failure`, whatever the law and however rare its values: each backward law is off by at
-        most √(ln((2^S − 2)·Y/failure)/(2N)) in total variation (Weissman et al. 2003, Theorem
-        2.1, and a union over the Y values at aggregation), two of them by the sum. A value that
-        was seen too rarely, or never, gives the limit 1.
-
-    >>> round(delta_limit([[800, 200], [200, 800]], failure=0.05), 3)
-    0.694
-    """
-    table = finite_array("counts", counts, "a square table of counts")
-    size = table.shape[0]
-    if table.ndim != 2 or table.shape[1] != size or (table < 0).any():
-        raise InvalidInput("counts", f"of shape {table.shape}", "a square table, none negative")
-    if not 0 < failure < 1:
-        raise InvalidInput("failure", failure, "above 0 and below 1")
-    factor = np.broadcast_to(np.asarray(inflation, dtype=float), (size,))
-    if not (factor >= 1).all():
-        raise InvalidInput("inflation", inflation, "1 or more")
-    seen = table.sum(axis=0) / factor
-    if size == 1:
-        return 0.0
-    if (seen <= 0).any():
-        return 1.0
-    off = np.sqrt(math.log(max(2.0**size - 2, 1.0) * size / failure) / (2 * seen))
-    backward = (table / table.sum(axis=0)).T
-    distance = np.abs(backward[:, None] - backward[None]).sum(axis=2) / 2
-    room = distance + off[:, None] + off[None]
-    np.fill_diagonal(room, 0.0)
-    return float(min(1.0, room.max()))
-
-
-def block_inflation(blocks: ArrayLike) -> Array:
-    """How much less than independent pairs say pairs that come in blocks, for each later value.
-
-    `blocks[b, x, y]` are the counts of each block (a week, say). The variance of the backward
-    law's estimate by blocks, over what it would be for independent pairs; at least 1.
-    """
-    tables = finite_array("blocks", blocks, "tables of counts")
-    if tables.ndim != 3 or tables.shape[1] != tables.shape[2]:
-        raise InvalidInput("blocks", f"of shape {tables.shape}", "shape (blocks, S, S)")
-    total = tables.sum(axis=0)
-    seen = tables.sum(axis=1)
-    share = total / np.maximum(total.sum(axis=0), 1e-300)
-    rest = tables - share * seen[:, None, :]
-    count = len(tables)
-    correction = count / (count - 1) if count > 1 else np.inf
-    between = (rest**2).sum(axis=(0, 1)) * correction
-    alone = total.sum(axis=0) * (share * (1 - share)).sum(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(alone > 0, between / alone, 1.0)
-    return np.asarray(np.maximum(np.nan_to_num(ratio, nan=1.0, posinf=np.inf), 1.0))
