@@ -73,7 +73,20 @@ def test_time_of_day_and_season_are_noticed():
     states = given_states([10, 20], values)
     found = check_assumptions(states.index(values), states.values, 24, lags=(1, 4))
     assert found.season > 0.5 > found.control
+    assert found.season_p == 0.05 < found.day_night_p
     assert any("season" in line for line in found.verdict)
+
+
+def test_entities_that_move_together_are_noticed():
+    values = walk(8, 100)
+    states = given_states([10, 20], values)
+    alone = check_assumptions(states.index(values), states.values, 24, lags=(1,))
+    assert alone.together == pytest.approx(1, abs=0.2)
+    same = check_assumptions(
+        states.index(np.repeat(values[:1], 8, axis=0)), states.values, 24, lags=(1,)
+    )
+    assert same.together == pytest.approx(8)
+    assert any("move together" in line for line in same.verdict)
 
 
 def test_the_measured_law_covers_the_truth_and_earns_credit(meters):
@@ -113,6 +126,41 @@ def test_groups_are_clients(meters):
             fit(found, made.states, epsilon=0.5, slots=4, groups=groups)
     with pytest.raises(aw.InvalidInput, match="empty"):
         fit(found, made.states, epsilon=0.5, slots=4, groups={"x": []})
+
+
+def test_laws_for_others_need_many_entities(meters):
+    found = read_readings(meters)
+    states = given_states([10, 20], found.values)
+    choices = {"epsilon": 0.5, "slots": 4, "sampled": "entities"}
+    with pytest.raises(aw.InvalidInput, match="adversary population"):
+        fit(found, states, **choices)
+    six = fit(found, states, adversary="population", **choices)
+    assert min(six.clients[0].limits) == 1
+    assert "entities are drawn independently" in six.problem.clients[0].process.assumes
+
+
+def test_what_limits_rest_on_travels_to_the_statement(meters, tmp_path):
+    done = run(meters, *TWO, "--slots", 4, "--adversary", "population", "--sampled", "pairs",
+               "--out", "mine.toml", cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = aw.run(aw.plan(aw.load_scenario(tmp_path / "mine.toml")))
+    page = result.statement.to_markdown()
+    assert "every reading day of every entity is independent of every other" in page
+    assert "not which of them has which habits" in page
+
+
+def test_groups_say_who_was_not_read_and_who_is_in_none(meters, tmp_path):
+    (tmp_path / "g.csv").write_text("entity,client\nm0,north\nm1,north\nm9,north\n")
+    done = run(meters, *TWO, "--slots", 4, "--groups", "g.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "without usable readings: m9" in done.stderr
+    assert "m2, m3, m4, m5: in none of the groups" in done.stdout
+    for lines, words in ((["m9,south"], "no entity with usable readings"), ([",south"], "row 2"),
+                         ([], "empty")):  # fmt: skip
+        (tmp_path / "g.csv").write_text("\n".join(["entity,client", *lines]))
+        done = run(meters, *TWO, "--slots", 4, "--groups", "g.csv", cwd=tmp_path)
+        assert done.returncode == 2
+        assert words in done.stderr
 
 
 def test_entities_without_a_limit_are_left_out_by_name(tmp_path):
@@ -176,6 +224,8 @@ def test_from_the_command_line_to_a_plan(meters, tmp_path):
         (["m.parquet", *TWO, "--slots", "0"], "slots is 0"),
         (["m.parquet", *TWO, "--groups", "none.csv"], "--groups is none.csv"),
         (["m.parquet", "--value", "wh"], "value column is 'wh'"),
+        (["m.parquet", "--wide", "--value", "kwh"], "--wide is with --entity or --value"),
+        (["m.parquet", *TWO, "--sampled", "entities"], "adversary population"),
     ],
 )
 def test_bad_input_is_refused_in_words(meters, tmp_path, arguments, words):

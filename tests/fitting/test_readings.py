@@ -114,7 +114,7 @@ def test_zones_in_the_file_are_kept(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda f: f.with_columns(pl.lit("soon").alias("time")), r"line 2: 'soon'"),
+        (lambda f: f.with_columns(pl.lit("soon").alias("time")), r"row 1: 'soon'"),
         (lambda f: f.drop("time"), "timestamp column of .* is none"),
         (lambda f: f.drop("kwh"), "value column of .* is none"),
         (lambda f: f.with_columns(pl.col("kwh").alias("more")), "2 columns that could be it"),
@@ -126,6 +126,100 @@ def test_zones_in_the_file_are_kept(tmp_path):
 def test_files_that_cannot_be_used(tmp_path, change, words):
     with pytest.raises(aw.InvalidInput, match=words):
         read_readings(written(tmp_path, change(long_frame(("a",)))))
+
+
+def text(folder, *lines):
+    path = folder / "r.csv"
+    path.write_text("\n".join(["meter,time,wh", *lines]) + "\n")
+    return path
+
+
+def hours(count, form="m0,2024-01-{day:02d} {hour:02d}:00,{value}", start=0):
+    return [
+        form.format(day=1 + t // 24, hour=t % 24, value=100 + t % 7)
+        for t in range(start, start + count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([*hours(5), "m0,nonsense,1"], r"1 that cannot be read \(line 7: 'nonsense'\)"),
+        (['"m\n0",2024-01-01 00:00,1', "m0,nonsense,1"], r"line 4: 'nonsense'"),
+        ([*hours(3), ",2024-01-01 03:00,1"], r"1 rows without one \(line 5: '2024-01-01 03:00'\)"),
+        ([*hours(3), "m0,,1"], r"line 5: nothing"),
+        ([], r"without a usable row \(0 rows"),
+        ([""], r"without a usable row \(0 rows"),
+        (hours(9, "m0,2024-01-{day:02d} {hour:02d}:07,{value}"), "all off the grid .*00:07"),
+        ([*hours(3), "m0,2024-01-01 03:00,1,9"], "as many fields in each row"),
+        ([*hours(30), "m0,2924-01-01 03:00,1"], r"to 2924-01-01; .* stray date"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path, lines, words):
+    path = text(tmp_path, *lines)
+    with pytest.raises(aw.InvalidInput, match=words):
+        read_readings(path, Columns("meter", "time", "wh"))
+
+
+def test_files_in_another_alphabet_get_one_message(tmp_path):
+    path = text(tmp_path, *hours(9))
+    path.write_bytes(path.read_bytes().replace(b"m0", b"\xe9"))
+    with pytest.raises(aw.InvalidInput, match="UTF-8 text"):
+        read_readings(path)
+
+
+@pytest.mark.parametrize(
+    ("form", "shift"),
+    [
+        ("m0,2024-01-{day:02d}T{hour:02d}:00:00+01:00,{value}", -1),
+        ("m0,2024-01-{day:02d} {hour:02d}:00-0200,{value}", 2),
+        ("m0,2024-01-{day:02d} {hour:02d}:00:00 +00:00,{value}", 0),
+        ("m0,2024-01-{day:02d}T{hour:02d}:00:00.000Z,{value}", 0),
+        ("m0 , 2024-01-{day:02d} {hour:02d}:00 , {value} ", 0),
+        ("m0,{day:02d}/01/2024 {hour:02d}:00,{value}", 0),
+    ],
+)
+def test_times_as_they_come(tmp_path, form, shift):
+    found = read_readings(text(tmp_path, *hours(48, form)))
+    assert found.first == datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=shift)
+    assert found.values[0].tolist() == [100 + t % 7 for t in range(48)]
+
+
+def test_offsets_and_local_times_may_mix(tmp_path):
+    lines = [*hours(24), *hours(24, "m0,2024-01-{day:02d}T{hour:02d}:00:00Z,{value}", 24)]
+    found = read_readings(text(tmp_path, *lines))
+    assert found.values.shape == (1, 48)
+
+
+def test_semicolons_bring_decimal_commas_and_empty_lines_are_nothing(tmp_path):
+    path = tmp_path / "r.csv"
+    lines = [line.replace(",", ";") + ",5" for line in hours(48)]
+    path.write_text("meter; time; wh\n" + "\n\n".join(lines))
+    assert infer_columns(path) == Columns("meter", "time", "wh")
+    found = read_readings(path)
+    assert found.values[0, :3].tolist() == [100.5, 101.5, 102.5]
+    assert found.quality.rows == 48
+
+
+def test_columns_that_are_told_are_not_guessed(tmp_path):
+    frame = long_frame().with_columns(pl.col("kwh").alias("other"), pl.col("time").alias("date"))
+    path = written(tmp_path, frame)
+    assert infer_columns(path, timestamp="time", value="kwh") == Columns("meter", "time", "kwh")
+    assert infer_columns(path, timestamp="date", wide=True) == Columns("", "date", "")
+    with pytest.raises(aw.InvalidInput, match="timestamp column of"):
+        infer_columns(path, value="kwh")
+    with pytest.raises(aw.InvalidInput, match="entity column is 'x'"):
+        infer_columns(path, entity="x")
+
+
+def test_days_are_split_at_midnight(tmp_path):
+    found = read_readings(written(tmp_path, long_frame(count=48 * 5)))
+    before, after = found.split(0.5)
+    assert (before.values.shape[1], after.values.shape[1]) == (96, 144)
+    assert after.first == START + timedelta(days=2)
+    assert after.first_of_day == found.first_of_day
+    with pytest.raises(aw.InvalidInput, match="too few days"):
+        found.split(0.1)
 
 
 def test_mixed_resolutions_are_refused(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from dataclasses import replace
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -29,10 +29,12 @@ from agewise.scenario import dump_scenario
 
 if TYPE_CHECKING:
     from agewise.fitting.fit import Fit
-    from agewise.fitting.readings import Readings
+    from agewise.fitting.readings import Columns, Readings
     from agewise.fitting.states import States
 
 commands = typer.Typer()
+IN_DOUBT = 0.05
+"""A claim that is beaten by what chance does so rarely is not said to hold."""
 
 StatesOption = Annotated[str | None, typer.Option(help="State values, such as 20,50,100,200.")]
 QuantilesOption = Annotated[int | None, typer.Option(help="This many states, equally frequent.")]
@@ -41,6 +43,10 @@ LeastErrorOption = Annotated[
 ]
 EntityOption = Annotated[str | None, typer.Option(help="Column of the entity.")]
 TimestampOption = Annotated[str | None, typer.Option(help="Column of the time.")]
+WideOption = Annotated[bool, typer.Option("--wide", help="Every column but the time is an entity.")]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask whether the columns were guessed right.")
+]
 ValueOption = Annotated[str | None, typer.Option(help="Column of the reading.")]
 TimezoneOption = Annotated[str, typer.Option(help="Of times that say none.")]
 GroupsOption = Annotated[
@@ -72,6 +78,8 @@ def fit_command(
     entity: EntityOption = None,
     timestamp: TimestampOption = None,
     value: ValueOption = None,
+    wide: WideOption = False,
+    yes: YesOption = False,
     timezone: TimezoneOption = "UTC",
     groups: GroupsOption = None,
     aggregate_at: Annotated[
@@ -111,13 +119,16 @@ def fit_command(
         raise InvalidInput("--out", str(out), "a .toml file in a folder that exists")
     folder = output_folder(report)
     from agewise.fitting.fit import fit, record_fit  # noqa: PLC0415  (polars)
+    from agewise.fitting.readings import read_readings  # noqa: PLC0415
 
     if (count_epsilon is None) != (ledgers is None):
         raise InvalidInput(
             "--count-epsilon, --ledgers", "one without the other", "both, or neither",
             "What noisy counts tell has to be accounted for.",
         )  # fmt: skip
-    found = _read(readings, timezone, entity=entity, timestamp=timestamp, value=value)
+    columns = _columns(readings, entity, timestamp, value, wide=wide, yes=yes)
+    with people.status("reading"):
+        found = read_readings(readings, columns, timezone=timezone)
     chosen = _states(states, quantiles, least_error, found)
     at = _slot_of(aggregate_at, found)
     members = _groups(groups, found)
@@ -153,6 +164,8 @@ def backtest(
     entity: EntityOption = None,
     timestamp: TimestampOption = None,
     value: ValueOption = None,
+    wide: WideOption = False,
+    yes: YesOption = False,
     timezone: TimezoneOption = "UTC",
     groups: GroupsOption = None,
     aggregate_at: Annotated[str, typer.Option(help="Time of day, UTC.")] = "18:00",
@@ -174,8 +187,11 @@ def backtest(
     """
     from agewise.fitting.backtest import replay_adversary, replay_plans  # noqa: PLC0415
     from agewise.fitting.fit import fit  # noqa: PLC0415
+    from agewise.fitting.readings import read_readings  # noqa: PLC0415
 
-    found = _read(readings, timezone, entity=entity, timestamp=timestamp, value=value)
+    columns = _columns(readings, entity, timestamp, value, wide=wide, yes=yes)
+    with people.status("reading"):
+        found = read_readings(readings, columns, timezone=timezone)
     chosen = _states(states, quantiles, least_error, found)
     members = _groups(groups, found)
     first = (_slot_of(aggregate_at, found) - slots + 1) % found.day
@@ -204,16 +220,17 @@ def backtest(
     screen = console()
     shown = Table(title=f"A replayed adversary, data of age {attacks[0].age}, claimed ε = "
                   f"{epsilon:g}", title_justify="left", box=box.SIMPLE_HEAD)  # fmt: skip
-    for heading in ("noise by", "Δ", "noise scale", "hits", "false alarms", "ratio", "allowed",
-                    "excess", "claim"):  # fmt: skip
+    for heading in ("noise by", "Δ", "scale", "hits", "alarms", "ratio", "allowed",
+                    "excess", "chance", "claim"):  # fmt: skip
         shown.add_column(heading, justify="left" if heading in ("noise by", "claim") else "right")
     for one in attacks:
         shown.add_row(
             "measured law" if one.claim == "measured" else "fitted chain", f"{one.delta:.3g}",
             f"{one.noise_scale:.4g}", f"{one.hits:.3f}", f"{one.false_alarms:.3f}",
             f"{one.hits / one.false_alarms:.2f}" if one.false_alarms else "inf",
-            f"{one.allowed_ratio:.2f}", f"{one.excess:+.1f} s.e.",
-            "[red]broken[/]" if one.too_good else "[green]holds[/]",
+            f"{one.allowed_ratio:.2f}", f"{one.excess:+.1f} s.e.", f"{one.chance:.2g}",
+            "[red]broken[/]" if one.too_good
+            else "[green]holds[/]" if one.chance > IN_DOUBT else "[yellow]in doubt[/]",
         )  # fmt: skip
     screen.print(shown)
     costs = Table(title=f"Plans over recorded days, adversary: {adversary}", title_justify="left",
@@ -228,24 +245,34 @@ def backtest(
     screen.print(costs)
 
 
-def _read(file: Path, timezone: str, **given: str | None) -> Readings:
-    """Read a file, and say which column was taken for what."""
-    from agewise.fitting.readings import Columns, infer_columns, read_readings  # noqa: PLC0415
+def _columns(
+    file: Path,
+    entity: str | None,
+    timestamp: str | None,
+    value: str | None,
+    *,
+    wide: bool,
+    yes: bool,
+) -> Columns:
+    """Which column says what: as told, or guessed, said, and on a terminal confirmed."""
+    from agewise.fitting.readings import Columns, infer_columns  # noqa: PLC0415
 
-    named = {k: v for k, v in given.items() if v is not None}
-    with people.status("reading"):
-        full = len(named) == 3
-        columns = Columns(**named) if full else replace(infer_columns(file), **named)
-        found = read_readings(file, columns, timezone=timezone)
-    if not full:
-        people.print(
-            f"Taking {escape(columns.timestamp)} as the time"
-            + (", every other column as an entity" if columns.wide else
-               f", {escape(columns.entity)} as the entity, {escape(columns.value)} as the reading")
-            + "; --timestamp, --entity and --value of agewise fit say otherwise.",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
-    return found
+    if wide and (entity is not None or value is not None):
+        raise InvalidInput("--wide", "with --entity or --value", "with --timestamp at most")
+    if entity is not None and timestamp is not None and value is not None:
+        return Columns(entity, timestamp, value)
+    with people.status("looking at the columns"):
+        columns = infer_columns(file, entity, timestamp, value, wide=wide)
+    people.print(
+        f"Taking {escape(columns.timestamp)} as the time"
+        + (", every other column as an entity" if columns.wide else
+           f", {escape(columns.entity)} as the entity, {escape(columns.value)} as the reading")
+        + "; --timestamp, --entity, --value and --wide say otherwise.",
+        soft_wrap=True, highlight=False,
+    )  # fmt: skip
+    if not yes and sys.stdin.isatty() and people.is_terminal:
+        typer.confirm("Is that right?", default=True, abort=True, err=True)
+    return columns
 
 
 def _states(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agewise.fitting.laws import Codes, fit_chain, pair_counts
 from agewise.mixing import delta
@@ -16,6 +18,8 @@ from agewise.process.limits import table_delta
 LAGS = (1, 4, 8, 20, 48, 96, 336)
 MATTERS = 0.1
 """A difference in Δ or in total variation above this is told as one that matters."""
+TOGETHER = 2.0
+"""A mean that varies this many times as much as one of independent entities is told of."""
 BALANCED = 0.025
 """Entities in which every state takes at least this share count for the medians."""
 
@@ -39,10 +43,12 @@ class Assumptions:
     """How far readings are from a homogeneous first-order chain.
 
     `memory` is the mean total variation between the next state's law given one and given two
-    states before it, `memory_control` what a chain simulated from the fit shows, and `memory_p`
-    the share of simulations that show as much. `day_night` is the largest total variation between
-    rows of the matrices of two quarters of the day, `season` of the two halves of the time, and
-    `control` of odd and even days, which chance alone makes.
+    states before it, and `memory_control` what a chain simulated from the fit shows. `day_night`
+    is the largest total variation between rows of the matrices of two quarters of the day,
+    `season` of the two halves of the time, and `control` of odd and even days, which chance alone
+    makes. Each `_p` is the share of simulations of the fitted chain that show as much. `together`
+    is how many times the variance of the entities' mean, from day to day at the same time of day,
+    is that of independent entities.
     """
 
     entities: int
@@ -51,8 +57,11 @@ class Assumptions:
     memory_control: float
     memory_p: float
     day_night: float
+    day_night_p: float
     season: float
+    season_p: float
     control: float
+    together: float
     lags: tuple[LagCheck, ...]
     verdict: tuple[str, ...]
 
@@ -78,15 +87,17 @@ def check_assumptions(
     used = chosen if len(chosen) else codes
     pooled = fit_chain(codes, values)
     rng = np.random.default_rng(seed)
-    memory = _memory(codes, size)
-    simulated = [
-        _memory(_simulate(pooled.transition, codes, rng), size) for _ in range(simulations)
-    ]
-    time = (np.arange(codes.shape[1] - 1) + starts) % day
+    effects = _effects(codes, size, day, starts)
+    simulated = np.array([
+        _effects(_simulate(pooled.transition, codes, rng), size, day, starts)
+        for _ in range(simulations)
+    ])  # fmt: skip
+    memory_p, day_night_p, season_p = (1 + (simulated >= effects).sum(axis=0)) / (simulations + 1)
+    memory, day_night, season = effects
+    memory_control = float(simulated[:, 0].mean())
     date = (np.arange(codes.shape[1] - 1) + starts) // day
-    day_night = _between(codes, size, time * 4 // day)
-    season = _between(codes, size, (date * 2 // (date.max() + 1)))
     control = _between(codes, size, date % 2)
+    together = _together(values[codes], codes >= 0, day)
     chains = [fit_chain(one[None], values) for one in used]
     checks = tuple(
         LagCheck(
@@ -99,10 +110,10 @@ def check_assumptions(
     )
     return Assumptions(
         entities=len(codes), balanced=len(chosen), memory=memory,
-        memory_control=float(np.mean(simulated)),
-        memory_p=(1 + sum(s >= memory for s in simulated)) / (simulations + 1),
-        day_night=day_night, season=season, control=control, lags=checks,
-        verdict=_verdict(memory, float(np.mean(simulated)), day_night, season, control, checks),
+        memory_control=memory_control, memory_p=float(memory_p), day_night=day_night,
+        day_night_p=float(day_night_p), season=season, season_p=float(season_p), control=control,
+        together=together, lags=checks,
+        verdict=_verdict(memory, memory_control, day_night, season, control, together, checks),
     )  # fmt: skip
 
 
@@ -112,6 +123,7 @@ def _verdict(
     day_night: float,
     season: float,
     control: float,
+    together: float,
     checks: tuple[LagCheck, ...],
 ) -> tuple[str, ...]:
     """What to conclude, in plain words."""
@@ -133,7 +145,37 @@ def _verdict(
                 f"Moves depend on the {name} (effect {effect:.2f}, odd against even days "
                 f"{control:.2f})."
             )
+    if together > TOGETHER:
+        said.append(
+            f"Entities move together: their mean varies {together:.1f} times as much from day to "
+            "day as that of independent ones, for which losses are promised."
+        )
     return tuple(said) or ("Nothing speaks against the homogeneous chain at these lags.",)
+
+
+def _effects(codes: Codes, size: int, day: int, starts: int) -> tuple[float, float, float]:
+    """Memory beyond one step, and differences by time of day and by half of the time."""
+    at = np.arange(codes.shape[1] - 1) + starts
+    half = np.arange(at.size) * 2 // at.size
+    return (
+        _memory(codes, size),
+        _between(codes, size, at % day * 4 // day),
+        _between(codes, size, half),
+    )
+
+
+def _together(values: Array, known: NDArray[np.bool_], day: int) -> float:
+    """The variance of the mean over entities, over what it would be if they were independent.
+
+    Entities' own habits at each time of day are taken away first.
+    """
+    days = values.shape[1] // day
+    table = np.where(known, values, np.nan)[:, : days * day].reshape(len(values), days, day)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # an entity without a reading there
+        rest = np.nan_to_num(table - np.nanmean(table, axis=1, keepdims=True))
+    alone = float((rest**2).sum())
+    return float((rest.sum(axis=0) ** 2).sum()) / alone if alone else 1.0
 
 
 def _memory(codes: Codes, size: int) -> float:

@@ -130,8 +130,8 @@ class Attack:
     he says "it is in that state now" when the release makes that likelier. `hits` is how often he
     says so where it is true, `false_alarms` where it is not, means over households and states.
     The claimed ε allows hits of at most e^ε times the false alarms, in each household; `excess`
-    is by how many standard errors (over households) he beats that, and `too_good` if that is more
-    than chance explains.
+    is by how many standard errors (over households) he beats that, `chance` how often one who
+    just keeps to it looks as good (Student's t), and `too_good` if that is less than 1 in 2,000.
     """
 
     claim: str
@@ -143,6 +143,7 @@ class Attack:
     false_alarms: float
     allowed_ratio: float
     excess: float
+    chance: float
     too_good: bool
 
     def to_dict(self) -> dict[str, Any]:
@@ -245,10 +246,10 @@ def _judge(claim: str, age: int, rows: list[_Tally], epsilon: float) -> Attack:
     beyond = np.array([row.hits - allowed * row.alarms for row in rows])
     mean, error = float(beyond.mean()), float(beyond.std(ddof=1)) / math.sqrt(beyond.size)
     excess = mean / error if error > 0 else math.copysign(math.inf, mean) if mean else 0.0
-    most = float(student.isf(BY_CHANCE, beyond.size - 1))
+    chance = float(student.sf(excess, beyond.size - 1))
     return Attack(
         claim, age, float(np.median([r.delta for r in rows])),
         float(np.median([r.scale for r in rows])), len(rows),
         float(np.mean([r.hits for r in rows])), float(np.mean([r.alarms for r in rows])), allowed,
-        excess, excess > most,
+        excess, chance, chance < BY_CHANCE,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,9 @@ from agewise.process.joint import Array
 ROW = "agewise row"
 SHOWN = 3
 """Rows that cannot be used which are shown."""
+SEPARATORS = ",;\t|"
+OFFSET = r":\d\d(\.\d+)? ?(Z|[+-]\d\d:?\d\d)$"
+"""How a time ends that says its zone."""
 MOST_CELLS = 2_000_000_000
 """Entities times slots beyond which a grid is refused."""
 
@@ -112,7 +116,7 @@ def read_readings(
 ) -> Readings:
     """Read a CSV or Parquet file of readings, long (entity, timestamp, value) or wide.
 
-    Timestamps without a zone are taken to be in `timezone`; what a clock change makes ambiguous
+    Timestamps without a zone or offset are in `timezone`; what a clock change makes ambiguous
     counts as the earlier one, what it skips is left out. Readings that are no numbers or negative
     are left out, equal duplicates count once and others are averaged, and all of it is counted.
     `entities` keeps only those; one with less than `at_least` of its slots is left out by name.
@@ -133,13 +137,14 @@ def read_readings(
     names = table["entity"].unique().sort().to_list()
     begin, end = table["slot"].min(), table["slot"].max()
     if not names or not isinstance(begin, int) or not isinstance(end, int):
-        raise InvalidInput("readings", f"{path} without a usable row", "one reading or more")
+        raise InvalidInput(f"readings of {path}", "without a usable row", "one reading or more")
     slots = end - begin + 1
     if len(names) * slots > MOST_CELLS:
         raise InvalidInput(
             "readings", f"{len(names)} entities times {slots} slots", f"at most {MOST_CELLS} cells",
             "Read part of the entities at a time.",
         )  # fmt: skip
+    first, last = (datetime.fromtimestamp(s * resolution * 60, tz=UTC) for s in (begin, end))
     values = np.full((len(names), slots), np.nan)
     row = table["entity"].replace_strict(names, list(range(len(names)))).to_numpy()
     values[row, table["slot"].to_numpy() - begin] = table["value"].to_numpy()
@@ -152,13 +157,13 @@ def read_readings(
     )
     if not kept.any():
         raise InvalidInput(
-            "readings", f"{path}: no entity has {at_least:.0%} of its slots", "fuller readings"
-        )
-    first = datetime.fromtimestamp(begin * resolution * 60, tz=UTC)
+            f"readings of {path}", f"no entity with {at_least:.0%} of the slots from "
+            f"{first.date()} to {last.date()}", "fuller readings", "Look for a stray date.",
+        )  # fmt: skip
     quality = Quality(
         rows=counts["rows"], entities=int(kept.sum()), slots=slots, resolution_minutes=resolution,
         first=first.isoformat(),
-        last=datetime.fromtimestamp(end * resolution * 60, tz=UTC).isoformat(),
+        last=last.isoformat(),
         timezone=timezone, used=int(np.isfinite(values[kept]).sum()),
         duplicates_same=counts["same"], duplicates_averaged=counts["averaged"],
         not_numbers=counts["not_numbers"], negative=counts["negative"],
@@ -169,28 +174,45 @@ def read_readings(
     return Readings(members, values[kept], 24 * 60 // resolution, first, quality)
 
 
-def infer_columns(path: Path | str) -> Columns:
-    """Guess which column says what, from types and names; raise where the file leaves doubt."""
+def infer_columns(
+    path: Path | str,
+    entity: str | None = None,
+    timestamp: str | None = None,
+    value: str | None = None,
+    *,
+    wide: bool = False,
+) -> Columns:
+    """Guess which column says what, from types and names; raise where the file leaves doubt.
+
+    What is given is not guessed. `wide` says that every column but the time is an entity.
+    """
     file = Path(path)
-    schema = _scan(file).collect_schema()
-    kinds = dict(schema)
+    kinds = dict(_scan(file).collect_schema())
+    for role, name in (("entity", entity), ("timestamp", timestamp), ("value", value)):
+        if name is not None and name not in kinds:
+            raise InvalidInput(f"{role} column", repr(name), "one of " + ", ".join(kinds))
     times = [n for n, k in kinds.items() if k.is_temporal()] or [
         n for n in kinds if any(word in n.lower() for word in ("time", "date", "stamp"))
     ]
+    times = [timestamp] if timestamp else [n for n in times if n not in (entity, value)]
     if len(times) != 1:
         raise _doubt(file, "timestamp", times, list(kinds))
+    if wide:
+        return Columns("", times[0], "")
     rest = {n: k for n, k in kinds.items() if n != times[0] and k != pl.Boolean}
     texts = [n for n, k in rest.items() if not k.is_numeric()]
-    named = [n for n in rest if n.lower() in _ENTITY_WORDS]
+    named = [n for n in rest if n.lower() in _ENTITY_WORDS and n != value]
     numbers = [n for n, k in rest.items() if k.is_numeric() and n not in named]
     if file.suffix.lower() == ".csv":  # no types there: names, and what looks like a number
         sample = _collect(file, _scan(file).head(200))
         numbers = [
             n for n in rest
-            if n not in named and sample[n].cast(pl.Float64, strict=False).null_count() < 100
+            if n not in named
+            and sample.select(_number(pl.String(), file, n)).to_series().null_count() < 100
         ]  # fmt: skip
         texts = [n for n in rest if n not in numbers]
-    entities = named or texts
+    entities = [entity] if entity else named or [n for n in texts if n != value]
+    numbers = [value] if value else [n for n in numbers if n != entity]
     if not entities and len(numbers) > 1:
         return Columns("", times[0], "")
     if len(entities) != 1:
@@ -205,9 +227,11 @@ _ENTITY_WORDS = {"entity", "household", "meter", "meter_id", "id", "client", "cu
 
 def _doubt(file: Path, role: str, found: list[str], names: list[str]) -> InvalidInput:
     word = f"{len(found)} columns that could be it: {', '.join(found)}" if found else "none"
+    wide = "" if role == "timestamp" else " Or say --wide: a column for each entity."
     return InvalidInput(
-        f"{role} column of {file}", word, "one of " + ", ".join(names), f"Name it: --{role} NAME."
-    )
+        f"{role} column of {file}", word, "one of " + ", ".join(names),
+        f"Name it: --{role} NAME.{wide}",
+    )  # fmt: skip
 
 
 def _scan(file: Path) -> pl.LazyFrame:
@@ -217,16 +241,37 @@ def _scan(file: Path) -> pl.LazyFrame:
     if not file.is_file():
         raise InvalidInput("readings", str(file), "an existing file")
     try:
-        frame = (
-            pl.scan_parquet(file, glob=False)
-            if kind == ".parquet"
-            else pl.scan_csv(file, infer_schema=False, glob=False)
-        )
+        if kind == ".parquet":
+            frame = pl.scan_parquet(file, glob=False)
+        else:
+            sign = _separator(file)
+            frame = pl.scan_csv(
+                file, infer_schema=False, glob=False, separator=sign,
+                with_column_names=lambda names: [name.strip() for name in names],
+            ).with_columns(pl.all().str.strip_chars().replace("", None))  # fmt: skip
         frame.collect_schema()
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).splitlines()[0]
-        raise InvalidInput("readings", f"{file} ({reason})", "a readable file") from None
+        raise InvalidInput(f"readings of {file}", reason, "a readable file") from None
     return frame
+
+
+def _separator(file: Path) -> str:
+    with file.open(encoding="utf-8-sig", errors="replace") as text:
+        header = text.readline()
+    return max(SEPARATORS, key=header.count)
+
+
+def _line(file: Path, row: int) -> str:
+    """Where a row of data stands, as people count."""
+    if file.suffix.lower() == ".parquet":
+        return f"row {row + 1}"
+    with file.open(newline="", encoding="utf-8-sig", errors="replace") as text:
+        rows = csv.reader(text, delimiter=_separator(file))
+        for number, _ in enumerate(rows):
+            if number == row:
+                return f"line {rows.line_num + 1}"
+    return f"row {row + 1}"
 
 
 def _long(frame: pl.LazyFrame, columns: Columns) -> pl.LazyFrame:
@@ -236,17 +281,19 @@ def _long(frame: pl.LazyFrame, columns: Columns) -> pl.LazyFrame:
         if name and name not in names:
             raise InvalidInput(f"{role} column", repr(name), "one of " + ", ".join(names))
     numbered = frame.with_row_index(ROW)
+    nothing = pl.col("timestamp").is_null() & pl.col("value").is_null()  # an empty line
     if columns.wide:
         numbered = numbered.unpivot(
             index=[ROW, columns.timestamp], variable_name="entity", value_name="value"
         )
-        return numbered.rename({columns.timestamp: "timestamp"})
-    return numbered.select(
+        return numbered.rename({columns.timestamp: "timestamp"}).filter(~nothing)
+    told = numbered.select(
         ROW,
         pl.col(columns.entity).cast(pl.String).alias("entity"),
         pl.col(columns.timestamp).alias("timestamp"),
         pl.col(columns.value).alias("value"),
     )
+    return told.filter(~(nothing & pl.col("entity").is_null()))
 
 
 def _grid_rows(
@@ -258,25 +305,34 @@ def _grid_rows(
     sound = number.is_not_null() & number.is_finite() & (number >= 0)
     stamped = rows.with_columns(
         _utc(rows.collect_schema()["timestamp"], timezone).alias("at"),
-        pl.col("value").cast(pl.Float64, strict=False).alias("number"),
+        _number(rows.collect_schema()["value"], file).alias("number"),
     ).with_columns((placed & sound).fill_null(False).alias("good"))
     found = _collect(
         file,
         stamped.select(
-            pl.len().alias("rows"), (~placed).sum().alias("lost"),
+            pl.len().alias("rows"), pl.col("at").is_null().sum().alias("lost"),
+            pl.col("entity").is_null().sum().alias("nobody"),
             (placed & (number < 0)).sum().alias("negative"),
             (placed & ~good).sum().alias("bad"), good.sum().alias("good"),
         ),
     ).row(0, named=True)  # fmt: skip
     if found["lost"] and (timezone == "UTC" or found["lost"] > max(100, found["rows"] // 1000)):
-        lost = _collect(file, stamped.filter(~placed).select(ROW, "timestamp").head(SHOWN))
-        shown = "; ".join(f"line {row + 2}: {stamp!r}" for row, stamp in lost.rows())
+        shown = _examples(file, stamped.filter(pl.col("at").is_null()), "timestamp")
         raise InvalidInput(
             f"readings: timestamps of {file}", f"{found['lost']} that cannot be read ({shown})",
             "dates with a time, such as 2013-01-31 23:30", "Correct or remove those rows.",
         )  # fmt: skip
+    if found["nobody"]:
+        shown = _examples(file, stamped.filter(pl.col("entity").is_null()), "timestamp")
+        raise InvalidInput(
+            f"readings: entities of {file}", f"{found['nobody']} rows without one ({shown})",
+            "an entity in every row", "Complete or remove those rows.",
+        )  # fmt: skip
     if not found["good"]:
-        raise InvalidInput("readings", f"{file} without a usable row", "one reading or more")
+        raise InvalidInput(
+            f"readings of {file}", f"without a usable row ({found['rows']} rows, {found['negative']} "
+            f"negative, {found['bad'] - found['negative']} no numbers)", "one reading or more",
+        )  # fmt: skip
     usable = stamped.filter(good)
     resolution = _resolution(usable, file)
     seconds = pl.col("at").dt.epoch("s")
@@ -290,6 +346,13 @@ def _grid_rows(
             pl.col("value").n_unique().alias("kinds"),
         ),
     )  # fmt: skip
+    if merged.is_empty():
+        raise InvalidInput(
+            f"readings: times of {file}",
+            f"all off the grid ({_examples(file, usable, 'timestamp')})",
+            f"multiples of {resolution} min from midnight UTC",
+            "Shift them, or state the --timezone they are in.",
+        )  # fmt: skip
     twice = merged.filter(pl.col("times") > 1)
     same = twice.filter(pl.col("kinds") == 1)
     counts = {
@@ -309,7 +372,19 @@ def _collect(file: Path, frame: pl.LazyFrame) -> pl.DataFrame:
         return frame.collect(engine="streaming")
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0]
-        raise InvalidInput("readings", f"{file} ({reason})", "readable readings") from None
+        allowed = "readable readings"
+        if file.suffix.lower() == ".csv":
+            allowed = "UTF-8 text with as many fields in each row as in the first"
+        raise InvalidInput(f"readings of {file}", reason, allowed) from None
+
+
+def _examples(file: Path, rows: pl.LazyFrame, column: str) -> str:
+    """The first few of some rows, with where they stand."""
+    some = _collect(file, rows.select(ROW, column).head(SHOWN)).rows()
+    return "; ".join(
+        f"{_line(file, row)}: {'nothing' if shown is None else repr(str(shown))}"
+        for row, shown in some
+    )
 
 
 def _extra(repeated: pl.DataFrame) -> int:
@@ -319,18 +394,33 @@ def _extra(repeated: pl.DataFrame) -> int:
 def _utc(kind: pl.DataType, timezone: str) -> pl.Expr:
     stamp = pl.col("timestamp")
     if kind == pl.String:
-        stamp = stamp.str.to_datetime(strict=False, time_unit="ms")
-        kind = pl.Datetime("ms")
+        told = stamp.str.contains(OFFSET)
+        whole_time = stamp.str.replace(r"^(\S+[T ]\d\d:\d\d) ?(Z|[+-])", "$1:00$2")
+        zoned = whole_time.str.to_datetime("%+", strict=False, time_unit="ms")
+        plain = pl.when(~told).then(stamp).str.to_datetime(strict=False, time_unit="ms")
+        return pl.coalesce(zoned, _in_zone(plain, timezone))
     if kind == pl.Date:
         stamp, kind = stamp.cast(pl.Datetime("ms")), pl.Datetime("ms")
     if not isinstance(kind, pl.Datetime):
         raise InvalidInput("timestamp column", f"of type {kind}", "dates with a time")
-    if kind.time_zone is None:
-        try:
-            stamp = stamp.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
-        except pl.exceptions.PolarsError:
-            raise InvalidInput("timezone", repr(timezone), "a name such as Europe/London") from None
-    return stamp.dt.convert_time_zone("UTC")
+    return (
+        _in_zone(stamp, timezone) if kind.time_zone is None else stamp.dt.convert_time_zone("UTC")
+    )
+
+
+def _in_zone(stamp: pl.Expr, timezone: str) -> pl.Expr:
+    try:
+        told = stamp.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
+    except pl.exceptions.PolarsError:
+        raise InvalidInput("timezone", repr(timezone), "a name such as Europe/London") from None
+    return told.dt.convert_time_zone("UTC")
+
+
+def _number(kind: pl.DataType, file: Path, name: str = "value") -> pl.Expr:
+    value = pl.col(name)
+    if kind == pl.String and file.suffix.lower() == ".csv" and _separator(file) == ";":
+        value = value.str.replace(",", ".", literal=True)  # decimal commas go with semicolons
+    return value.cast(pl.Float64, strict=False)
 
 
 def _resolution(usable: pl.LazyFrame, file: Path) -> int:
@@ -341,7 +431,7 @@ def _resolution(usable: pl.LazyFrame, file: Path) -> int:
     )
     found = sorted(steps["step"].unique().to_list())
     if not found:
-        raise InvalidInput("readings", f"{file} with one reading an entity", "a series of readings")
+        raise InvalidInput(f"readings of {file}", "one reading an entity", "a series of readings")
     if len(found) > 1:
         examples = ", ".join(
             f"{steps.filter(pl.col('step') == one)['entity'][0]} every {one} min"
