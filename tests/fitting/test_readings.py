@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 import agewise as aw
-from agewise.fitting.readings import Columns, infer_columns, read_readings
+from agewise.fitting.readings import read_readings
+from agewise.fitting.tables import Columns, infer_columns
 
 LONDON = Path(__file__).parents[3] / "shared" / "data" / "london"
 START = datetime(2013, 1, 1, tzinfo=UTC)

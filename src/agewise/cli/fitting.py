@@ -29,8 +29,9 @@ from agewise.scenario import dump_scenario
 
 if TYPE_CHECKING:
     from agewise.fitting.fit import Fit
-    from agewise.fitting.readings import Columns, Readings
+    from agewise.fitting.readings import Readings
     from agewise.fitting.states import States
+    from agewise.fitting.tables import Columns
 
 commands = typer.Typer()
 IN_DOUBT = 0.05
@@ -255,7 +256,7 @@ def _columns(
     yes: bool,
 ) -> Columns:
     """Which column says what: as told, or guessed, said, and on a terminal confirmed."""
-    from agewise.fitting.readings import Columns, infer_columns  # noqa: PLC0415
+    from agewise.fitting.tables import Columns, infer_columns  # noqa: PLC0415
 
     if wide and (entity is not None or value is not None):
         raise InvalidInput("--wide", "with --entity or --value", "with --timestamp at most")

@@ -1,0 +1,232 @@
+"""Files of readings as tables: separators, columns and times, whatever the file calls them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import polars as pl
+
+from agewise.errors import InvalidInput
+
+ROW = "agewise row"
+SEPARATORS = ",;\t|"
+OFFSET = r":\d\d(\.\d+)? ?(Z|[+-]\d\d:?\d\d)$"
+"""How a time ends that says its zone."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column says what. In a wide file `entity` is empty: every other column is an entity."""
+
+    entity: str
+    timestamp: str
+    value: str
+
+    @property
+    def wide(self) -> bool:
+        """Whether there is a column for each entity."""
+        return not self.entity
+
+
+def infer_columns(
+    path: Path | str,
+    entity: str | None = None,
+    timestamp: str | None = None,
+    value: str | None = None,
+    *,
+    wide: bool = False,
+) -> Columns:
+    """Guess which column says what, from types and names; raise where the file leaves doubt.
+
+    What is given is not guessed. `wide` says that every column but the time is an entity.
+    """
+    file = Path(path)
+    kinds = dict(_scan(file).collect_schema())
+    for role, name in (("entity", entity), ("timestamp", timestamp), ("value", value)):
+        if name is not None and name not in kinds:
+            raise InvalidInput(f"{role} column", repr(name), "one of " + ", ".join(kinds))
+    times = [n for n, k in kinds.items() if k.is_temporal()] or [
+        n for n in kinds if any(word in n.lower() for word in ("time", "date", "stamp"))
+    ]
+    times = [timestamp] if timestamp else [n for n in times if n not in (entity, value)]
+    if len(times) != 1:
+        raise _doubt(file, "timestamp", times, list(kinds))
+    if wide:
+        return Columns("", times[0], "")
+    rest = {n: k for n, k in kinds.items() if n != times[0] and k != pl.Boolean}
+    texts = [n for n, k in rest.items() if not k.is_numeric()]
+    named = [n for n in rest if n.lower() in _ENTITY_WORDS and n != value]
+    numbers = [n for n, k in rest.items() if k.is_numeric() and n not in named]
+    if file.suffix.lower() == ".csv":  # no types there: names, and what looks like a number
+        sample = _sample(file)
+        comma = _separator(file) == ";"
+        numbers = [
+            n for n in rest
+            if n not in named and _number(sample[n], decimal_comma=comma).null_count() < 100
+        ]  # fmt: skip
+        texts = [n for n in rest if n not in numbers]
+    entities = [entity] if entity else named or [n for n in texts if n != value]
+    numbers = [value] if value else [n for n in numbers if n != entity]
+    if not entities and len(numbers) > 1:
+        return Columns("", times[0], "")
+    if len(entities) != 1:
+        raise _doubt(file, "entity", entities, list(kinds))
+    if len(numbers) != 1:
+        raise _doubt(file, "value", numbers, list(kinds))
+    return Columns(entities[0], times[0], numbers[0])
+
+
+_ENTITY_WORDS = {"entity", "household", "meter", "meter_id", "id", "client", "customer", "lclid"}
+
+
+def _sample(file: Path) -> pl.DataFrame:
+    try:
+        return _scan(file).head(200).collect()
+    except pl.exceptions.PolarsError as error:
+        raise _unreadable(file, error) from None
+
+
+def _doubt(file: Path, role: str, found: list[str], names: list[str]) -> InvalidInput:
+    word = f"{len(found)} columns that could be it: {', '.join(found)}" if found else "none"
+    wide = "" if role == "timestamp" else " Or say --wide: a column for each entity."
+    return InvalidInput(
+        f"{role} column of {file}", word, "one of " + ", ".join(names),
+        f"Name it: --{role} NAME.{wide}",
+    )  # fmt: skip
+
+
+def blocks(file: Path, columns: Columns, timezone: str) -> Iterator[pl.DataFrame]:
+    """The file's readings, some rows at a time, whatever the file calls its columns.
+
+    Columns: the row of the file, entity and timestamp as they stand, the time `at` in seconds
+    since 1970 and the `number`, both null where they cannot be read. Empty lines are left out.
+    """
+    frame = _scan(file)
+    kinds = frame.collect_schema()
+    for role, name in vars(columns).items():
+        if name and name not in kinds:
+            raise InvalidInput(f"{role} column", repr(name), "one of " + ", ".join(kinds))
+    try:
+        ZoneInfo(timezone)
+    except (ValueError, OSError, KeyError):
+        raise InvalidInput("timezone", repr(timezone), "a name such as Europe/London") from None
+    needed = list(kinds) if columns.wide else list(vars(columns).values())
+    decimal_comma = file.suffix.lower() == ".csv" and _separator(file) == ";"
+    row = 0
+    try:
+        for block in frame.select(needed).collect_batches(engine="streaming"):
+            told = _long(block.with_row_index(ROW, offset=row), columns)
+            row += block.height
+            yield told.with_columns(
+                _utc(told["timestamp"], timezone).dt.epoch("s").alias("at"),
+                _number(told["value"], decimal_comma=decimal_comma).alias("number"),
+            )
+    except pl.exceptions.PolarsError as error:
+        raise _unreadable(file, error) from None
+
+
+def line(file: Path, row: int) -> str:
+    """Where a row of data stands, as people count."""
+    if file.suffix.lower() == ".parquet":
+        return f"row {row + 1}"
+    with file.open(newline="", encoding="utf-8-sig", errors="replace") as text:
+        rows = csv.reader(text, delimiter=_separator(file))
+        for number, _ in enumerate(rows):
+            if number == row:
+                return f"line {rows.line_num + 1}"
+    return f"row {row + 1}"
+
+
+def _scan(file: Path) -> pl.LazyFrame:
+    """The file as it stands; what is in a CSV file is text, without blanks around it."""
+    kind = file.suffix.lower()
+    if kind not in (".csv", ".parquet"):
+        raise InvalidInput("readings", str(file), "a .csv or .parquet file")
+    if not file.is_file():
+        raise InvalidInput("readings", str(file), "an existing file")
+    try:
+        if kind == ".parquet":
+            frame = pl.scan_parquet(file, glob=False)
+        else:
+            frame = pl.scan_csv(
+                file, infer_schema=False, glob=False, separator=_separator(file),
+                with_column_names=lambda names: [name.strip() for name in names],
+            ).with_columns(pl.all().str.strip_chars())  # fmt: skip
+        frame.collect_schema()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise _unreadable(file, error) from None
+    return frame
+
+
+def _unreadable(file: Path, error: Exception) -> InvalidInput:
+    allowed = "a readable file"
+    if file.suffix.lower() == ".csv":
+        allowed = "UTF-8 text with as many fields in each row as in the first"
+    return InvalidInput(f"readings of {file}", str(error).splitlines()[0], allowed)
+
+
+def _separator(file: Path) -> str:
+    with file.open(encoding="utf-8-sig", errors="replace") as text:
+        header = text.readline()
+    return max(SEPARATORS, key=header.count)
+
+
+def _long(block: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+    """Entity, timestamp and value; text that is empty is nothing."""
+    if columns.wide:
+        told = block.unpivot(
+            index=[ROW, columns.timestamp], variable_name="entity", value_name="value"
+        ).rename({columns.timestamp: "timestamp"})
+    else:
+        told = block.select(
+            ROW,
+            pl.col(columns.entity).cast(pl.String).alias("entity"),
+            pl.col(columns.timestamp).alias("timestamp"),
+            pl.col(columns.value).alias("value"),
+        )
+    told = told.with_columns(
+        pl.when(pl.col(name) != "").then(pl.col(name)).alias(name)
+        for name, kind in told.schema.items()
+        if kind == pl.String
+    )
+    nothing = pl.col("timestamp").is_null() & pl.col("value").is_null()
+    return told.filter(~nothing if columns.wide else ~(nothing & pl.col("entity").is_null()))
+
+
+def _utc(stamp: pl.Series, timezone: str) -> pl.Series:
+    """Times in UTC, null where they cannot be read."""
+    if stamp.dtype == pl.String:
+        told = stamp.str.contains(OFFSET).fill_null(False)
+        plain = stamp.set(told, None) if told.any() else stamp
+        read = pl.col("").str.to_datetime(
+            strict=False, time_unit="ms"
+        )  # null, where a series raises
+        local = _in_zone(plain.alias("").to_frame().select(read).to_series(), timezone)
+        if not told.any():
+            return local
+        to_the_second = stamp.str.replace(r"^(\S+[T ]\d\d:\d\d) ?(Z|[+-])", "$1:00$2")
+        zoned = to_the_second.str.to_datetime("%+", strict=False, time_unit="ms")
+        return zoned.zip_with(zoned.is_not_null(), local)
+    if stamp.dtype == pl.Date:
+        stamp = stamp.cast(pl.Datetime("ms"))
+    if not isinstance(stamp.dtype, pl.Datetime):
+        raise InvalidInput("timestamp column", f"of type {stamp.dtype}", "dates with a time")
+    if stamp.dtype.time_zone is not None:
+        return stamp.dt.convert_time_zone("UTC")
+    return _in_zone(stamp, timezone)
+
+
+def _in_zone(stamp: pl.Series, timezone: str) -> pl.Series:
+    told = stamp.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
+    return told.dt.convert_time_zone("UTC")
+
+
+def _number(value: pl.Series, *, decimal_comma: bool) -> pl.Series:
+    """Numbers, null where they cannot be read."""
+    if value.dtype == pl.String and decimal_comma:
+        value = value.str.replace(",", ".", literal=True)
+    return value.cast(pl.Float64, strict=False)
