@@ -1,5 +1,7 @@
 """Reading in: every oddity is counted, and what cannot be used is said in words."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -244,6 +246,32 @@ def test_wrong_names_zones_and_files(tmp_path):
     for name, words in (("broken.parquet", "readable"), ("none.csv", "existing"), ("x.txt", "csv")):
         with pytest.raises(aw.InvalidInput, match=words):
             read_readings(tmp_path / name)
+
+
+PEAK = """
+import resource, sys
+from agewise.fitting.readings import Columns, read_readings
+found = read_readings(sys.argv[1], Columns("meter", "time", "wh"))
+print(found.values.size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.slow
+def test_files_are_streamed(tmp_path):
+    """A file with a long remark in every row takes less memory than it is long."""
+    path, remark = tmp_path / "r.csv", "r" * 500
+    with path.open("w") as file:
+        file.write("meter,time,wh,note\n")
+        for meter in range(100):
+            file.writelines(
+                f"m{meter},{time:%Y-%m-%d %H:%M},{meter},{remark}\n" for time in stamps(20_000)
+            )
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, check=True
+    )
+    cells, peak = map(int, done.stdout.split())
+    assert cells == 2_000_000
+    assert peak < path.stat().st_size * 0.7
 
 
 @pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")

@@ -202,10 +202,7 @@ def _utc(stamp: pl.Series, timezone: str) -> pl.Series:
     if stamp.dtype == pl.String:
         told = stamp.str.contains(OFFSET).fill_null(False)
         plain = stamp.set(told, None) if told.any() else stamp
-        read = pl.col("").str.to_datetime(
-            strict=False, time_unit="ms"
-        )  # null, where a series raises
-        local = _in_zone(plain.alias("").to_frame().select(read).to_series(), timezone)
+        local = _in_zone(_parsed(plain), timezone)
         if not told.any():
             return local
         to_the_second = stamp.str.replace(r"^(\S+[T ]\d\d:\d\d) ?(Z|[+-])", "$1:00$2")
@@ -218,6 +215,13 @@ def _utc(stamp: pl.Series, timezone: str) -> pl.Series:
     if stamp.dtype.time_zone is not None:
         return stamp.dt.convert_time_zone("UTC")
     return _in_zone(stamp, timezone)
+
+
+def _parsed(stamp: pl.Series) -> pl.Series:
+    try:
+        return stamp.str.to_datetime(strict=False, time_unit="ms")
+    except pl.exceptions.ComputeError:  # not one that looks like a time
+        return pl.Series(values=[None] * stamp.len(), dtype=pl.Datetime("ms"))
 
 
 def _in_zone(stamp: pl.Series, timezone: str) -> pl.Series:
