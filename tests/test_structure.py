@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "agewise"
 ORDER = [
     "errors", "process", "mixing", "privacy", "learning", "problem", "noise", "loss", "scheduling",
-    "scenarios", "scenario", "plan", "schemes", "federation", "fitting", "figures", "reproduction",
-    "__init__", "cli",
+    "scenarios", "scenario", "plan", "planning", "schemes", "federation", "fitting", "figures",
+    "reproduction", "__init__", "cli",
 ]  # fmt: skip
 
 

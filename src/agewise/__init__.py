@@ -13,7 +13,8 @@ from agewise.loss.gap import CostTables, cost_tables, loss_gap
 from agewise.loss.simulation import Estimate, simulate_gap
 from agewise.mixing import delta, delta_table, joint_delta
 from agewise.noise import SlotTable, slot_table
-from agewise.plan import Assignment, Plan, plan, replan
+from agewise.plan import Assignment, Plan
+from agewise.planning import plan, replan
 from agewise.privacy.account import BudgetExceeded, Event, Policy
 from agewise.privacy.ageing import aged_approximate, aged_epsilon, classical_epsilon
 from agewise.privacy.calibration import Noise, aged_loss, noise_scale, sensitivity

@@ -5,39 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from agewise.errors import AgewiseError, InvalidInput, one_of, whole
-from agewise.loss.bound import Evaluation, Progress, loss_bound, schedule_bounds
+from agewise.errors import InvalidInput, whole
+from agewise.loss.bound import Evaluation, loss_bound
 from agewise.loss.gap import CostTables, cost_tables
-from agewise.loss.simulation import checked_generator, client_errors
 from agewise.noise import achieved_epsilon
 from agewise.problem import Problem
 from agewise.process import MeasuredLaw
-from agewise.process.joint import Array
 from agewise.scenario import problem_from_dict, problem_to_dict
 from agewise.scheduling import (
     Schedule,
-    check_schedule,
-    exhaustive,
-    random_schedule,
-    solve_schedule,
     table_objective,
 )
 
-SearchMethod = Literal["certified", "exhaustive", "random"]
-SEARCH_METHODS: tuple[str, ...] = get_args(SearchMethod)
-
 VERSION = 1
-
-BOUND_LIMIT = 25_000
-"""Schedules beyond which exhaustive search over Theorem 1 refuses (about 2 ms each)."""
 
 BARE = 10.0
 """Classical ε beyond which a release protects hardly anything of what was collected."""
@@ -219,58 +204,6 @@ def _same(name: str, told: Any, true: Any) -> None:
     )
 
 
-def plan(
-    problem: Problem,
-    method: SearchMethod = "certified",
-    *,
-    rng: np.random.Generator | None = None,
-    trials: int = 20_000,
-    keep_best: bool = False,
-    progress: Progress | None = None,
-) -> Plan:
-    """Decide when each client collects, and how much noise it adds.
-
-    `method`: `certified` searches in near-linear time and proves how good its schedule is,
-    `exhaustive` tries every schedule (the paper's search), `random` draws one. Certified search
-    minimises the closed form, whatever the objective: Theorem 1 and simulation do not separate
-    by client. With `keep_best`, Ctrl-C ends it with the best schedule so far. `rng` is for
-    `random` and for exhaustive search by the objective `simulated`, which draws `trials`.
-
-    Guarantees
-        Every client's aged ε is at most the problem's, under the assumptions of its `mixing`.
-        `lower_bound` bounds what was minimised, over all schedules that keep to the capacity.
-
-    >>> from agewise import scenarios
-    >>> made = plan(scenarios.london().replace(epsilon=0.03), method="exhaustive")
-    >>> made.ages, round(made.gap, 3)
-    ([9, 9, 8], 1045.025)
-    """
-    one_of("method", method, SEARCH_METHODS)
-    tables = cost_tables(problem)
-    clients, slots = tables.u.shape
-    exact = table_objective(tables.u, tables.b)
-    if method == "certified":
-        found = solve_schedule(
-            tables.u, tables.b, problem.capacity, keep_best=keep_best, progress=progress
-        )
-        return assemble(problem, tables, found, method, _certified_notes(problem, tables, found))
-    if method == "random":
-        columns = random_schedule(clients, slots, checked_generator(rng), problem.capacity)
-        found = Schedule(columns, float(exact(columns[None])[0]), None, 1)
-        if problem.objective == "bound":
-            value = float(schedule_bounds(problem, columns[None])[0][0])
-            found = Schedule(columns, value, None, 1)
-    elif problem.objective == "exact":
-        found = exhaustive(exact, clients, slots, problem.capacity)
-    elif problem.objective == "bound":
-        found = _exhaustive_bound(problem, progress)
-    else:
-        simulated = _simulated_objective(problem, tables, trials, checked_generator(rng), progress)
-        found = exhaustive(simulated, clients, slots, problem.capacity)
-        found = Schedule(found.columns, found.objective, None, found.iterations)  # only estimated
-    return assemble(problem, tables, found, method)
-
-
 def assemble(
     problem: Problem, tables: CostTables, found: Schedule, method: str, notes: tuple[str, ...] = ()
 ) -> Plan:
@@ -355,121 +288,6 @@ def _listed(names: list[str]) -> str:
         if len(names) == 1
         else (f"clients {shown}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
     )
-
-
-def replan(
-    made: Plan,
-    now: int,
-    collected: Mapping[str, int] | None = None,
-    lost: Iterable[str] = (),
-    *,
-    progress: Progress | None = None,
-) -> Plan:
-    """Plan the rest of a plan under way, from slot `now` on.
-
-    `collected` maps the clients that have collected to the slot they did it in; they stay there.
-    The others may collect from `now` on. `lost` clients drop out and the weights of the rest are
-    scaled up. The search starts from what the old plan knew.
-
-    >>> from agewise import scenarios
-    >>> first = plan(scenarios.london())
-    >>> replan(first, now=4, collected={"client 2": 1}).collect_at
-    [10, 1, 4]
-    """
-    if isinstance(lost, str):
-        raise InvalidInput("lost", repr(lost), "a list of names")
-    problem, gone = made.problem, set(lost)
-    held = dict(collected or {})
-    if gone & set(held):
-        raise InvalidInput("client", repr(min(gone & set(held))), "either collected or lost")
-    names = {c.name for c in problem.clients}
-    for name in (*held, *gone):
-        if name not in names:
-            raise InvalidInput("client", repr(name), "one of " + ", ".join(sorted(names)))
-    last = problem.aggregate_at
-    first = whole("now", now, 1, last, "Later than that nothing can be planned.")
-    slots = {n: whole(f"slot of client {n!r}", t, 1, first) for n, t in held.items()}
-    crowd = Counter(slots.values()).most_common(1)
-    if problem.capacity is not None and crowd and crowd[0][1] > problem.capacity:
-        raise InvalidInput(
-            "collected", f"{crowd[0][1]} clients in slot {crowd[0][0]}",
-            f"{problem.capacity} at most, the capacity",
-        )  # fmt: skip
-    kept = [c for c in problem.clients if c.name not in gone]
-    if gone and kept and kept[0].weight is not None:
-        total = sum(float(c.weight or 0) for c in kept)
-        kept = [replace(c, weight=float(c.weight or 0) / total) for c in kept]
-    rest = problem.replace(clients=kept)
-    tables = cost_tables(rest)
-    u = tables.u.copy()
-    for row, client in enumerate(rest.clients):
-        barred = (
-            np.arange(last) != slots[client.name] - 1
-            if client.name in slots
-            else (np.arange(last) < first - 1)
-        )
-        u[row, barred] = np.inf
-    old = cost_tables(problem)
-    columns = np.array(made.collect_at) - 1
-    guess = old.b[np.arange(len(columns)), columns].sum()
-    found = solve_schedule(u, tables.b, problem.capacity, start=[guess], progress=progress)
-    notes = _certified_notes(rest, replace(tables, u=u), found)
-    return assemble(rest, tables, found, "certified", (f"Planned anew from slot {first}.", *notes))
-
-
-def _certified_notes(problem: Problem, tables: CostTables, found: Schedule) -> tuple[str, ...]:
-    """What the independent check of the schedule says; a failed one is an error of ours."""
-    checked = check_schedule(found, tables.u, tables.b, problem.capacity)
-    if not checked.holds:
-        raise AgewiseError(f"the search made a schedule that its check refuses: {checked.reason}")
-    notes = [f"Certificate: {checked.reason}."]
-    if not found.complete:
-        notes.append("The search was interrupted; this is the best schedule until then.")
-    if problem.objective != "exact":
-        notes.append(
-            f"Certified search minimised the closed form, not the {problem.objective} objective: "
-            "that one does not separate by client."
-        )
-    return tuple(notes)
-
-
-def _exhaustive_bound(problem: Problem, progress: Progress | None) -> Schedule:
-    clients, slots = len(problem.clients), problem.aggregate_at
-
-    def evaluate(schedules: NDArray[np.intp]) -> Array:
-        return schedule_bounds(problem, schedules, progress=progress)[0]
-
-    return exhaustive(evaluate, clients, slots, problem.capacity, BOUND_LIMIT)
-
-
-def _simulated_objective(
-    problem: Problem,
-    tables: CostTables,
-    trials: int,
-    rng: np.random.Generator,
-    progress: Progress | None,
-) -> Any:
-    """The mean over the same trials for every schedule, from one table of products.
-
-    The square of a sum needs only the mean products of the clients' errors, so `trials` draws
-    of each cell serve all schedules.
-    """
-    trials = whole("trials", trials, 2)
-    clients, slots = tables.u.shape
-    draws = np.empty((clients * slots, trials))
-    for cell in range(clients * slots):
-        client, slot = divmod(cell, slots)
-        draws[cell] = client_errors(problem, tables, client, slot, trials, rng)
-        if progress is not None:
-            progress(cell + 1, clients * slots)
-    products = draws @ draws.T / trials
-    base = slots * np.arange(clients)
-
-    def evaluate(schedules: NDArray[np.intp]) -> Array:
-        cells = schedules + base
-        return np.asarray(products[cells[:, :, None], cells[:, None, :]].sum(axis=(1, 2)))
-
-    return evaluate
 
 
 def _words(value: Any) -> Any:

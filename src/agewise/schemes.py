@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from agewise.errors import InvalidInput, positive, whole
 from agewise.loss.bound import Progress, schedule_bounds
 from agewise.loss.gap import CostTables, cost_tables
-from agewise.plan import BOUND_LIMIT
+from agewise.planning import BOUND_LIMIT
 from agewise.privacy.ageing import aged_epsilon
 from agewise.problem import Problem
 from agewise.process.joint import Array

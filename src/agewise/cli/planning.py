@@ -34,9 +34,10 @@ from agewise.cli.console import (
 from agewise.errors import InvalidInput
 from agewise.mixing import ASSUMPTIONS, METHODS
 from agewise.noise import slot_table
-from agewise.plan import Plan, SearchMethod
-from agewise.plan import plan as make_plan
-from agewise.plan import replan as make_replan
+from agewise.plan import Plan
+from agewise.planning import SearchMethod
+from agewise.planning import plan as make_plan
+from agewise.planning import replan as make_replan
 from agewise.problem import Objective, Problem
 from agewise.scenario import TEMPLATE
 from agewise.scenarios import BUILT_IN

@@ -42,7 +42,7 @@ from agewise.federation.server import OnMissing, Step
 from agewise.loss.simulation import Estimate
 from agewise.mixing import ASSUMPTIONS
 from agewise.plan import Plan
-from agewise.plan import plan as make_plan
+from agewise.planning import plan as make_plan
 from agewise.privacy.account import Policy
 
 SPOKEN = 50

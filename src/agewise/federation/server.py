@@ -17,7 +17,8 @@ from agewise.errors import AgewiseError, InvalidInput, one_of
 from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
 from agewise.federation.statement import Statement, state_privacy
 from agewise.loss.gap import cost_tables
-from agewise.plan import Assignment, Plan, assemble, replan
+from agewise.plan import Assignment, Plan, assemble
+from agewise.planning import replan
 from agewise.problem import Client, Problem
 from agewise.scheduling import Schedule, table_objective
 

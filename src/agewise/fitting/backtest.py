@@ -22,7 +22,7 @@ from agewise.fitting.states import States
 from agewise.loss.gap import cost_tables
 from agewise.mixing import delta
 from agewise.plan import Plan, assemble
-from agewise.plan import plan as make_plan
+from agewise.planning import plan as make_plan
 from agewise.privacy.ageing import classical_epsilon
 from agewise.problem import Problem
 from agewise.process import MarkovChain
