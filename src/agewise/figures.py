@@ -244,7 +244,7 @@ def fit_figure(made: Fit) -> Figure:
     """What the readings say beside what a fitted chain would promise, and the limits used."""
     measured = made.kind == "measured"
     with rc_context(_STYLE):
-        figure = Figure(figsize=(11 if measured else 6.5, 4.3), layout="constrained")
+        figure = Figure(figsize=(12.5 if measured else 6.5, 4.3), layout="constrained")
         grid = figure.subplots(1, 2 if measured else 1, sharey=True, squeeze=False)[0]
         lags = [one.lag for one in made.assumptions.lags]
         axes = grid[0]
@@ -265,13 +265,19 @@ def fit_figure(made: Fit) -> Figure:
             for place, client in enumerate(made.clients[: len(COLOURS)]):
                 ages = range(len(client.limits) - 1, -1, -1)
                 name = _verbatim(client.name)
-                axes.plot(ages, client.limits, color=COLOURS[place], label=f"{name}: limit")
-                axes.plot(ages, client.estimates, color=COLOURS[place], linestyle=":",
-                          label=f"{name}: measured")  # fmt: skip
+                axes.plot(ages, client.limits, color=COLOURS[place], label=name)
+                axes.plot(ages, client.estimates, color=COLOURS[place], linestyle=":")
             axes.set_xlabel("age at aggregation (slots)")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axes.set_title(f"By client, limits at {made.confidence:.0%} ({made.adversary})")
-            axes.legend(frameon=False, fontsize=9)
+            axes.set_title(
+                f"Limits at {made.confidence:.0%} (solid) and measured (dotted)\n"
+                f"adversary: {made.adversary}, sampled: {made.sampled}"
+            )
+            more = len(made.clients) - len(COLOURS)
+            axes.legend(
+                frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1),
+                title=f"{len(COLOURS)} of {len(made.clients)} clients" if more > 0 else None,
+            )  # fmt: skip
     return figure
 
 
