@@ -128,8 +128,8 @@ def fit_command(
             "What noisy counts tell has to be accounted for.",
         )  # fmt: skip
     columns = _columns(readings, entity, timestamp, value, wide=wide, yes=yes)
-    with people.status("reading"):
-        found = read_readings(readings, columns, timezone=timezone)
+    with progress_bar("reading") as advance:
+        found = read_readings(readings, columns, timezone=timezone, progress=advance)
     chosen = _states(states, quantiles, least_error, found)
     at = _slot_of(aggregate_at, found)
     members = _groups(groups, found)
@@ -191,8 +191,8 @@ def backtest(
     from agewise.fitting.readings import read_readings  # noqa: PLC0415
 
     columns = _columns(readings, entity, timestamp, value, wide=wide, yes=yes)
-    with people.status("reading"):
-        found = read_readings(readings, columns, timezone=timezone)
+    with progress_bar("reading") as advance:
+        found = read_readings(readings, columns, timezone=timezone, progress=advance)
     chosen = _states(states, quantiles, least_error, found)
     members = _groups(groups, found)
     first = (_slot_of(aggregate_at, found) - slots + 1) % found.day

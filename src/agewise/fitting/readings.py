@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from agewise.errors import InvalidInput, whole
-from agewise.fitting.tables import ROW, Columns, blocks, infer_columns, line
+from agewise.fitting.tables import ROW, Columns, Progress, blocks, infer_columns, line
 from agewise.process.joint import Array
 
 DAY = 24 * 60 * 60
@@ -101,6 +101,7 @@ def read_readings(
     timezone: str = "UTC",
     entities: Iterable[str] | None = None,
     at_least: float = 0.5,
+    progress: Progress | None = None,
 ) -> Readings:
     """Read a CSV or Parquet file of readings, long (entity, timestamp, value) or wide.
 
@@ -115,10 +116,12 @@ def read_readings(
     file = Path(path)
     named = columns or infer_columns(file)
     wanted = None if entities is None else list(entities)
-    counts, profile = _survey(file, named, timezone, wanted)
+    counts, profile = _survey(
+        blocks(file, named, timezone, _half(progress, 0)), file, timezone, wanted
+    )
     grid = _grid(profile, file, at_least)
     names, resolution = grid.names, grid.resolution
-    values, same, averaged = _fill(file, named, timezone, grid)
+    values, same, averaged = _fill(blocks(file, named, timezone, _half(progress, 1)), grid)
     filled = np.isfinite(values).mean(axis=1)
     kept = filled >= at_least
     left_out = tuple(
@@ -159,8 +162,14 @@ class _Grid:
         return datetime.fromtimestamp(self.begin + slot * self.resolution * 60, tz=UTC)
 
 
+def _half(progress: Progress | None, which: int) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda done, total: progress(done + which * total, 2 * total)
+
+
 def _survey(
-    file: Path, columns: Columns, timezone: str, wanted: list[str] | None
+    readings: Iterator[pl.DataFrame], file: Path, timezone: str, wanted: list[str] | None
 ) -> tuple[Counter[str], pl.DataFrame]:
     """Count what is good and what is not, and how often each entity has a reading when in the day.
 
@@ -169,7 +178,7 @@ def _survey(
     counts: Counter[str] = Counter()
     odd: dict[str, list[tuple[int, str]]] = {"lost": [], "nobody": []}
     parts: list[pl.DataFrame] = []
-    for block in blocks(file, columns, timezone):
+    for block in readings:
         placed = pl.col("at").is_not_null() & pl.col("entity").is_not_null()
         counts += Counter(
             block.select(
@@ -293,13 +302,13 @@ def _resolution(profile: pl.DataFrame, file: Path) -> int:
     return int(minutes)
 
 
-def _fill(file: Path, columns: Columns, timezone: str, grid: _Grid) -> tuple[Array, int, int]:
+def _fill(readings: Iterator[pl.DataFrame], grid: _Grid) -> tuple[Array, int, int]:
     """Put readings on the grid, block by block; count those that are there more than once."""
     step, at = grid.resolution * 60, pl.col("at")
     row = pl.col("entity").cast(pl.Enum(grid.names), strict=False).to_physical().cast(pl.Int64)
     values = np.full(len(grid.names) * grid.slots, np.nan)
     again: list[pl.DataFrame] = []
-    for rows in blocks(file, columns, timezone):
+    for rows in readings:
         block = rows.filter(_GOOD & (at % step == 0)).select(
             "number", cell=row * grid.slots + (at - grid.begin) // step
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -12,6 +12,7 @@ import polars as pl
 
 from agewise.errors import InvalidInput
 
+Progress = Callable[[int, int], None]
 ROW = "agewise row"
 SEPARATORS = ",;\t|"
 OFFSET = r":\d\d(\.\d+)? ?(Z|[+-]\d\d:?\d\d)$"
@@ -99,7 +100,9 @@ def _doubt(file: Path, role: str, found: list[str], names: list[str]) -> Invalid
     )  # fmt: skip
 
 
-def blocks(file: Path, columns: Columns, timezone: str) -> Iterator[pl.DataFrame]:
+def blocks(
+    file: Path, columns: Columns, timezone: str, progress: Progress | None = None
+) -> Iterator[pl.DataFrame]:
     """The file's readings, some rows at a time, whatever the file calls its columns.
 
     Columns: the row of the file, entity and timestamp as they stand, the time `at` in seconds
@@ -116,11 +119,15 @@ def blocks(file: Path, columns: Columns, timezone: str) -> Iterator[pl.DataFrame
         raise InvalidInput("timezone", repr(timezone), "a name such as Europe/London") from None
     needed = list(kinds) if columns.wide else list(vars(columns).values())
     decimal_comma = file.suffix.lower() == ".csv" and _separator(file) == ";"
-    row = 0
+    row = total = 0
     try:
+        if progress is not None:
+            total = frame.select(pl.len()).collect(engine="streaming").item()
         for block in frame.select(needed).collect_batches(engine="streaming"):
             told = _long(block.with_row_index(ROW, offset=row), columns)
             row += block.height
+            if progress is not None:
+                progress(row, total)
             yield told.with_columns(
                 _utc(told["timestamp"], timezone).dt.epoch("s").alias("at"),
                 _number(told["value"], decimal_comma=decimal_comma).alias("number"),
