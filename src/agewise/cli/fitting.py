@@ -341,11 +341,20 @@ def _groups(path: Path | None, found: Readings) -> dict[str, list[str]] | None:
     return groups
 
 
+NO_LIMIT = (
+    "Δ will be that of the fitted matrices, with no allowance for their error, and is true only as "
+    "far as the readings are such a chain: for comparison, not for a privacy claim."
+)
+
+
 def _header(made: Fit) -> str:
+    limits = f"Δ limits at confidence {made.confidence:g} for all slots and clients together."
     lines = [
         f"{made.kind} law from {made.quality.entities} entities, {made.quality.first} to "
-        f"{made.quality.last}; adversary: {made.adversary}; Δ limits at confidence "
-        f"{made.confidence:g} for all slots and clients together.",
+        f"{made.quality.last}.",
+        f"Adversary: {made.adversary}; sampled: {made.sampled}; {limits}"
+        if made.kind == "measured"
+        else NO_LIMIT,
         *(made.assumptions.verdict if made.count_epsilon is None else ()),
         "Fitting itself looks at the readings: use records that are public or consented to, and "
         "others than those that will be released."
@@ -398,9 +407,17 @@ def _print(made: Fit) -> None:
                     f"{client.estimates[last - age]:.3f}", f"{client.limits[last - age]:.3f}",
                 )  # fmt: skip
         screen.print(shown)
+        if any(client.inflation > 1 for client in made.clients):
+            widest = max(client.inflation for client in made.clients)
+            screen.print(
+                f"Widened, since weeks vary up to {widest:.1f} times as much as independent days "
+                "would."
+            )
         if all(min(client.limits) >= 1 for client in made.clients):
             people.print(
                 "[yellow]Every limit is 1: these readings are too few for any credit for ageing "
                 "at this confidence. Fewer states or more days help.[/]",
                 soft_wrap=True,
             )
+    else:
+        people.print(f"[yellow]{NO_LIMIT}[/]", soft_wrap=True)
