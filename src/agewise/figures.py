@@ -39,7 +39,7 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def prepare_folder(folder: Path) -> Path:
+def prepare_folder(folder: Path, option: str = "--out") -> Path:
     """Create the output folder, or say clearly why it cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def prepare_folder(folder: Path) -> Path:
         probe.unlink()
     except OSError as error:
         raise InvalidInput(
-            "--out", str(folder), "a folder that can be written to", f"{error.strerror}."
+            option, str(folder), "a folder that can be written to", f"{error.strerror}."
         ) from None
     return folder
 
@@ -253,9 +253,12 @@ def fit_figure(made: Fit) -> Figure:
             ("powers of the fitted chain", [one.chain for one in made.assumptions.lags],
              COLOURS[0], "o"),
         ):  # fmt: skip
-            axes.plot(range(len(lags)), values, color=colour, marker=marker, label=label)
+            axes.plot(
+                range(len(lags)), values, color=colour, marker=marker, label=label,
+                linestyle=(0, (1, 3)), linewidth=1,
+            )  # fmt: skip
         axes.set_xticks(range(len(lags)), [str(lag) for lag in lags])
-        axes.set_xlabel("lag (slots)")
+        axes.set_xlabel("lag (slots, not to scale)")
         axes.set_ylabel("Δ: what old readings still tell")
         axes.set_ylim(0, 1.05)
         axes.legend(frameon=False, fontsize=9)

@@ -40,6 +40,17 @@ ASSUMPTIONS: dict[str, str] = {
     "spectral": f"{_KNOWN}, and an adversary whose prior is its stationary law.",
 }
 """What an aged ε rests on, by method, for every statement that shows one."""
+MEASURED = (
+    "records that evolve independently of each other, and a Δ that was measured: the notes say for "
+    "which adversary, and on what its confidence rests."
+)
+"""The same for measured laws."""
+
+
+def assumption(process: Process, method: str) -> str:
+    """What an aged ε of records that follow this process rests on."""
+    return MEASURED if isinstance(process, MeasuredLaw) else ASSUMPTIONS[method]
+
 
 BLOCK = 4096
 """Chains handled at once: large enough for long inner loops, small enough for the cache."""

@@ -248,7 +248,7 @@ def assemble(
 
 def _warnings(problem: Problem, assignments: list[Assignment]) -> list[str]:
     """What someone who defends the plan's ε should know."""
-    notes = []
+    notes = [problem.origin] if problem.origin else []
     if problem.mixing in ("exact", "spectral"):
         other = [
             c.name

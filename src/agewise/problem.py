@@ -79,7 +79,8 @@ class Problem:
     """Clients, an aggregation slot, a privacy target, and four choices.
 
     Slots run from 1 to `aggregate_at`; `capacity` is how many clients may collect in one slot
-    (None: any number). See `docs/notation.md` for the choices.
+    (None: any number). See `docs/notation.md` for the choices. `origin` says in words where the
+    laws come from, for plans and statements.
     """
 
     clients: Sequence[Client]
@@ -92,6 +93,7 @@ class Problem:
     capacity: int | None = None
     name: str = field(default="problem", compare=False)
     unit: str = field(default="", compare=False)
+    origin: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         members = tuple(self.clients) if isinstance(self.clients, Iterable) else ()

@@ -117,6 +117,7 @@ class _Scenario(_Entry):
     version: Literal[1] = 1
     name: str = "scenario"
     unit: str = ""
+    origin: str = ""
     aggregate_at: int
     epsilon: float
     mixing: Method = "exact"
@@ -190,6 +191,7 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
         "version": VERSION,
         "name": problem.name,
         "unit": problem.unit,
+        "origin": problem.origin or None,
         "aggregate_at": problem.aggregate_at,
         "epsilon": float(problem.epsilon),
         "mixing": problem.mixing,

@@ -9,7 +9,7 @@ import pytest
 from test_fit import CHAIN, LONDON, walk
 
 import agewise as aw
-from agewise.fitting.backtest import _judge, _Tally, replay_adversary, replay_plans
+from agewise.fitting.backtest import _judge, _Watched, replay_adversary, replay_plans
 from agewise.fitting.fit import fit
 from agewise.fitting.readings import Quality, Readings, read_readings
 from agewise.fitting.states import given_states
@@ -19,7 +19,8 @@ def readings(values, day=24):
     quality = Quality(
         rows=values.size, entities=len(values), slots=values.shape[1], resolution_minutes=60,
         first="", last="", timezone="UTC", used=values.size, duplicates_same=0,
-        duplicates_averaged=0, not_numbers=0, negative=0, off_grid=0, missing=0, left_out=(),
+        duplicates_averaged=0, not_numbers=0, negative=0, clock_change=0, off_grid=0,
+        missing=0, left_out=(),
     )  # fmt: skip
     names = tuple(f"m{i}" for i in range(len(values)))
     return Readings(names, values, day, datetime(2024, 1, 1, tzinfo=UTC), quality)
@@ -53,10 +54,20 @@ def test_days_with_gaps_are_not_replayed():
         replay_plans(problem, empty, states, {"all": found.entities}, **choices)
 
 
-def test_guarantee_a_habit_breaks_the_chains_claim_and_not_the_measured_one():
-    found = readings(walk(40, 400, memory=0.6, seed=2))
-    states = given_states([10, 20], found.values)
-    honest, naive = replay_adversary(found, states, epsilon=0.1, first_slot=5, slots=25)
+def attacked(values, *, epsilon=0.1, adversary="household", each=True, levels=(10, 20)):
+    before, after = readings(values).split(0.5)
+    states = given_states(levels, before.values)
+    groups = {name: [name] for name in before.entities} if each else None
+    made = fit(
+        before, states, epsilon=epsilon, first_slot=5, slots=25, groups=groups,
+        adversary=adversary, worst_limit=1.0,
+    )  # fmt: skip
+    return replay_adversary(made, before, after, first_slot=5)
+
+
+@pytest.mark.parametrize(("adversary", "each"), [("household", True), ("population", False)])
+def test_guarantee_a_habit_breaks_the_chains_claim_and_not_the_measured_one(adversary, each):
+    honest, naive = attacked(walk(40, 400, memory=0.6, seed=2), adversary=adversary, each=each)
     assert (honest.claim, naive.claim) == ("measured", "chain")
     assert honest.age == naive.age == 24
     assert not honest.too_good
@@ -67,38 +78,66 @@ def test_guarantee_a_habit_breaks_the_chains_claim_and_not_the_measured_one():
 
 def test_a_true_chain_keeps_its_own_claim():
     """The demonstration must not condemn a claim that is true."""
-    found = readings(walk(40, 400, seed=2))
-    states = given_states([10, 20], found.values)
-    for attack in replay_adversary(found, states, epsilon=0.1, first_slot=5, slots=25):
+    for attack in attacked(walk(40, 400, seed=2)):
         assert not attack.too_good, attack
 
 
+def test_a_true_claim_stands_where_all_move_together():
+    values = np.repeat(walk(1, 400, seed=2), 40, axis=0)  # every household the same
+    values[:, ::3] = walk(40, 400, seed=3)[:, ::3]
+    for attack in attacked(values):
+        assert not attack.too_good, attack
+
+
+def test_one_exposed_household_among_many_is_found():
+    """On average nothing is to be seen: forty others pull the mean down."""
+    values = walk(40, 400, seed=2)
+    day = walk(1, 800, seed=9).reshape(-1)[: 200 * 24].reshape(200, 24)
+    values[7] = np.repeat(day, 2, axis=0).ravel()  # today is yesterday, every other day
+    honest, naive = attacked(values)
+    assert not honest.too_good
+    assert naive.chance > 1 / 2000
+    assert naive.exposed == ("m7",)
+    assert naive.too_good
+
+
 def test_an_adversary_needs_somebody_to_watch():
-    found = readings(np.full((3, 24 * 40), 10.0))
-    with pytest.raises(aw.InvalidInput, match=r"no household\(s\)"):
-        replay_adversary(
-            found, given_states([10, 20], found.values), epsilon=0.1, first_slot=0, slots=4
-        )
+    values = walk(6, 60, seed=1)
+    values[:4, 24 * 30 :] = 10.0
+    with pytest.raises(aw.InvalidInput, match=r"2 household\(s\) that change"):
+        attacked(values, adversary="population", each=False)
 
 
 @pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
-@pytest.mark.parametrize(
-    ("levels", "beyond"), [([20, 50, 100, 200], 2.5), ([60, 250], 3.5)], ids=["four", "two"]
-)
-def test_london_households_keep_the_measured_claim_only(levels, beyond):
+@pytest.mark.parametrize(("adversary", "each"), [("household", True), ("population", False)])
+def test_london_households_keep_the_measured_claim_only(adversary, each):
     table = pl.read_csv(Path(LONDON) / "households.csv")
     standard = table.filter(pl.col("tariff") == "Std")["household"].to_list()
     found = read_readings(Path(LONDON) / "lcl_2013_halfhourly.parquet", entities=standard)
-    states = given_states(levels, found.values)
-    honest, naive = replay_adversary(found, states, epsilon=0.1, first_slot=36, slots=49)
+    before, after = found.split(0.5)
+    groups = {name: [name] for name in found.entities} if each else None
+    made = fit(
+        before, given_states([60, 250], before.values), epsilon=0.1, first_slot=36, slots=49,
+        adversary=adversary, groups=groups,
+    )  # fmt: skip
+    honest, naive = replay_adversary(made, before, after, first_slot=36)
     assert not honest.too_good
-    assert naive.excess > beyond > honest.excess
-    made = fit(found, given_states([60, 250], found.values), epsilon=0.5, first_slot=17, slots=20)
-    assert made.problem.clients[0].samples > 40
+    assert naive.too_good
+    assert naive.exposed
+    assert naive.households > 40
+
+
+def watched(true, called):
+    one = np.array([[True, False], [False, True]] * 50)
+    calls = {"always": np.ones((100, 2)), "right": one.astype(float)}[called]
+    return _Watched(true, 0.1, 0.0, one, calls)
 
 
 def test_a_perfect_leak_is_not_overlooked():
-    rows = [_Tally(delta=0.1, scale=0.0, hits=1.0, alarms=0.0)] * 20
-    assert _judge("chain", 7, rows, 0.1).too_good
-    blind = [_Tally(delta=1.0, scale=9.0, hits=0.5, alarms=0.5)] * 20
-    assert not _judge("measured", 7, blind, 0.1).too_good
+    leak = _judge("chain", 7, [watched(f"h{i}", "right") for i in range(20)], 0.1)
+    assert leak.too_good
+    assert len(leak.exposed) == 20
+    blind = _judge("measured", 7, [watched(f"h{i}", "always") for i in range(20)], 0.1)
+    assert not blind.too_good
+    assert blind.exposed == ()
+    assert (blind.hits, blind.false_alarms) == (1, 1)

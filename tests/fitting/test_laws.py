@@ -139,10 +139,29 @@ def test_what_is_independent_decides_how_wide_the_limits_are():
     )
     assert (pairs < days).all()
     assert (days < entities).all()
+    weeks = fit_lag_law(codes, calm.states, 48, sampled="weeks", **choices).law.limits[:-1]
+    assert (days < weeks).all()
     few = fit_lag_law(codes[12:18], calm.states, 48, sampled="entities", **choices)
     assert (few.law.limits == 1).all()
-    with pytest.raises(aw.InvalidInput, match="sampled is 'weeks'"):
-        fit_lag_law(codes, calm.states, 48, sampled="weeks", **choices)
+    with pytest.raises(aw.InvalidInput, match="sampled is 'months'"):
+        fit_lag_law(codes, calm.states, 48, sampled="months", **choices)
+
+
+def test_guarantee_weeks_may_be_rare_and_unlike_all_others():
+    """One week in thirty is cold for everybody: too rare for its variance to be estimated."""
+    rng, missed = np.random.default_rng(3), {"weeks": 0, "days": 0}
+    cold, entities = 0.03, 20
+    for _ in range(60):
+        frozen = np.repeat(rng.random(52) < cold, 7)
+        later = rng.random((entities, 364)) < 0.2
+        codes = np.stack([np.broadcast_to(frozen, later.shape), later | frozen], axis=2)
+        codes = codes.reshape(entities, -1).astype(np.int8)
+        joint = (1 - cold) * np.array([[0.8, 0.2], [0, 0]]) + cold * np.array([[0, 0], [0, 1]])
+        for sampled in missed:
+            law = fit_lag_law(codes, np.array([0.0, 1]), 2, first_slot=0, slots=2, sampled=sampled)
+            missed[sampled] += law.law.limits[0] < table_delta(joint)
+    assert missed["weeks"] <= 3
+    assert missed["days"] > 6  # what its assumption is worth here
 
 
 def test_guarantee_noisy_limits_cover_days_that_move_everybody():

@@ -98,7 +98,7 @@ def test_clock_changes_leave_a_gap_and_fold_an_hour(tmp_path):
     frame = pl.DataFrame({"meter": "a", "time": local, "kwh": 1.0})
     found = read_readings(written(tmp_path, frame), timezone="Europe/London")
     assert found.values.shape[1] == 3 * 48 - 2  # the hour that does not exist
-    assert found.quality.not_numbers == 2
+    assert (found.quality.not_numbers, found.quality.clock_change) == (0, 2)
     autumn = pl.datetime_range(
         datetime(2013, 10, 26), datetime(2013, 10, 28), "30m", eager=True, closed="left"
     )
@@ -154,7 +154,7 @@ def hours(count, form="m0,2024-01-{day:02d} {hour:02d}:00,{value}", start=0):
         ([], r"without a usable row \(0 rows"),
         ([""], r"without a usable row \(0 rows"),
         (hours(9, "m0,2024-01-{day:02d} {hour:02d}:07,{value}"), "all off the grid .*00:07"),
-        ([*hours(3), "m0,2024-01-01 03:00,1,9"], "as many fields in each row"),
+        ([*hours(3), "m0,2024-01-01 03:00,1,9"], "line 5 with 4 fields, the first has 3"),
         ([*hours(30), "m0,2924-01-01 03:00,1"], r"to 2924-01-01; .* stray date"),
     ],
 )
@@ -167,8 +167,42 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path, lines, words):
 def test_files_in_another_alphabet_get_one_message(tmp_path):
     path = text(tmp_path, *hours(9))
     path.write_bytes(path.read_bytes().replace(b"m0", b"\xe9"))
-    with pytest.raises(aw.InvalidInput, match="UTF-8 text"):
+    with pytest.raises(aw.InvalidInput, match=r"byte 0xe9 in line 2; .* iconv"):
         read_readings(path)
+    path.write_text("meter,time,wh\n", encoding="utf-16")
+    with pytest.raises(aw.InvalidInput, match="UTF-8 text"):
+        infer_columns(path)
+    text(tmp_path, *hours(9)).write_text("wh,time,wh\n1,2,3\n")
+    with pytest.raises(aw.InvalidInput, match="2 named 'wh'"):
+        infer_columns(path)
+
+
+@pytest.mark.parametrize(
+    "header", ["Zähler;Zeitstempel;Verbrauch", "compteur;horodatage;conso", "表;时间;值"]
+)
+def test_columns_of_other_languages_are_found_by_what_is_in_them(tmp_path, header):
+    path = tmp_path / "r.csv"
+    lines = [f"m0;{1 + t // 24:02d}.02.2024 {t % 24:02d}:00;{t % 7},5" for t in range(72)]
+    path.write_text("\n".join([header, *lines]))
+    assert infer_columns(path) == Columns(*header.split(";"))
+    found = read_readings(path)
+    assert found.first == datetime(2024, 2, 1, tzinfo=UTC)
+    assert found.values[0, :3].tolist() == [0.5, 1.5, 2.5]
+
+
+def test_a_long_file_is_not_taken_for_a_wide_one(tmp_path):
+    path = written(tmp_path, long_frame(), "r.csv")
+    with pytest.raises(aw.InvalidInput, match=r"column 'meter' of .* without a number"):
+        read_readings(path, Columns("", "time", ""))
+    numbered = long_frame().with_columns(meter=pl.col("meter").replace_strict("a", 7, default=8))
+    with pytest.raises(aw.InvalidInput, match="the same times over and over"):
+        read_readings(written(tmp_path, numbered, "s.csv"), Columns("", "time", ""))
+
+
+def test_numbers_beyond_all_meters_are_none(tmp_path):
+    found = read_readings(text(tmp_path, *hours(30), "m0,2024-01-02 06:00,1e306"))
+    assert found.quality.not_numbers == 1
+    assert np.nanmax(found.values) < 200
 
 
 @pytest.mark.parametrize(
@@ -243,7 +277,11 @@ def test_wrong_names_zones_and_files(tmp_path):
     with pytest.raises(aw.InvalidInput, match="entities is 'nobody'"):
         read_readings(path, entities=["nobody"])
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    for name, words in (("broken.parquet", "readable"), ("none.csv", "existing"), ("x.txt", "csv")):
+    for name, words in (
+        ("broken.parquet", "a Parquet file"),
+        ("none.csv", "existing"),
+        ("x.txt", "csv"),
+    ):
         with pytest.raises(aw.InvalidInput, match=words):
             read_readings(tmp_path / name)
 

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from agewise import __version__
+from agewise.cli.backtesting import commands as backtesting
 from agewise.cli.console import people
 from agewise.cli.deploying import deploy
 from agewise.cli.fitting import commands as fitting
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.add_typer(commands)
 app.add_typer(running)
 app.add_typer(fitting)
+app.add_typer(backtesting)
 app.add_typer(books, name="ledger")
 app.add_typer(deploy, name="deploy")
 

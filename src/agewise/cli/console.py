@@ -104,13 +104,13 @@ def read_problem(scenario: str, **changes: Any) -> Problem:
     return load_scenario(scenario).replace(**given)
 
 
-def output_folder(out: Path | None) -> Path | None:
+def output_folder(out: Path | None, option: str = "--out") -> Path | None:
     """Make the folder for output, if one was asked for."""
     if out is None:
         return None
     from agewise import figures  # noqa: PLC0415
 
-    return figures.prepare_folder(out)
+    return figures.prepare_folder(out, option)
 
 
 def generator(seed: int | None) -> Any:

@@ -38,12 +38,21 @@ def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
         print_json([_facts(event) for event in events])
         return
     shown = Table(title=escape(str(path)), title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("#", "client", "collected", "aggregated", "classical ε", "scale", "made at"):
-        shown.add_column(heading, justify="left" if heading == "client" else "right")
+    for heading in (
+        "#",
+        "client",
+        "for",
+        "collected",
+        "aggregated",
+        "classical ε",
+        "scale",
+        "made at",
+    ):
+        shown.add_column(heading, justify="left" if heading in ("client", "for") else "right")
     for event in events:
         spent = f"{event.epsilon:.4g}" if event.private else "stand-in"
         shown.add_row(
-            str(event.number), escape(event.client), str(event.collect_at),
+            str(event.number), escape(event.client), escape(event.key), str(event.collect_at),
             str(event.aggregate_at), spent, f"{event.scale:.4g}", event.made_at,
         )  # fmt: skip
     screen = console()

@@ -32,7 +32,7 @@ from agewise.cli.console import (
     wrote,
 )
 from agewise.errors import InvalidInput
-from agewise.mixing import ASSUMPTIONS, METHODS
+from agewise.mixing import METHODS, assumption
 from agewise.noise import slot_table
 from agewise.plan import Plan
 from agewise.planning import SearchMethod
@@ -283,7 +283,7 @@ def _print_plan(made: Plan) -> None:
         )
     )
     facts.append(("schedule by", how))
-    facts.append(("ε assumes", ASSUMPTIONS[problem.mixing]))
+    facts += [("ε assumes", rests_on) for rests_on in _assumptions(problem)]
     facts += [("note", note) for note in made.notes]
     grid = Table.grid(padding=(0, 2))
     for name, value in facts:
@@ -318,7 +318,12 @@ def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:
 
 
 def _print_assumptions(screen: Console, problem: Problem) -> None:
-    screen.print(f"ε assumes {ASSUMPTIONS[problem.mixing]}", highlight=False)
+    for rests_on in _assumptions(problem):
+        screen.print(f"ε assumes {rests_on}", highlight=False)
+
+
+def _assumptions(problem: Problem) -> list[str]:
+    return sorted({assumption(c.process, problem.mixing) for c in problem.clients})
 
 
 def _draw_schemes(

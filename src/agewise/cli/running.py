@@ -40,7 +40,6 @@ from agewise.errors import InvalidInput
 from agewise.federation import RunResult, rehearse, resume, run
 from agewise.federation.server import OnMissing, Step
 from agewise.loss.simulation import Estimate
-from agewise.mixing import ASSUMPTIONS
 from agewise.plan import Plan
 from agewise.planning import plan as make_plan
 from agewise.privacy.account import Policy
@@ -327,8 +326,7 @@ def _print_result(result: RunResult, rehearsal: Estimate | None) -> None:
         facts.append(("missing", f"{escape(name)}: {escape(why)}"))
     for why, count in result.rejected.items():
         facts.append(("rejected", f"{count} × {escape(why)}"))
-    for mixing in sorted({one.mixing for one in statement.clients}):
-        facts.append(("ε assumes", ASSUMPTIONS[mixing]))
+    facts += [("ε assumes", rests_on) for _, rests_on in statement.grounds]
     grid = Table.grid(padding=(0, 2))
     for name, value in facts:
         grid.add_row(f"[bold]{name}[/]", value)

@@ -23,7 +23,7 @@ from agewise.privacy.calibration import Rule, spent_epsilons
 from agewise.privacy.ledger import Ledger, LedgerDamaged
 from agewise.privacy.mechanisms import LARGEST_SCALE, Noised, laplace, seeded_laplace
 from agewise.problem import Client, Problem
-from agewise.process import MarkovChain, Process
+from agewise.process import MarkovChain, MeasuredLaw, Process
 from agewise.process.joint import Array
 
 ROOM = 1e-9
@@ -279,6 +279,12 @@ class ClientAgent:
 def refuse_shift(process: Process, starts_at: int, last: int) -> None:
     """Slots of a run must mean what the client's own do, by which its ledger counts."""
     if starts_at == 0 or isinstance(process, MarkovChain):
+        return
+    if isinstance(process, MeasuredLaw):
+        if starts_at % process.day:
+            raise InvalidInput(
+                "starts_at", starts_at, f"a multiple of {process.day} slots, a day of the process"
+            )
         return
     for slot in range(1, last + 1):
         for until in {last, min(slot + 1, last) if process.markov else last}:

@@ -77,25 +77,27 @@ class RecordedReadings:
         self.name, self.path, self.by_slot = name, path, by_slot
 
     def check(self, slot: int, samples: int) -> None:
-        """Refuse a slot with too few records."""
+        """Refuse a slot with too few records, or too many."""
         self.collect(slot, samples)
 
     def collect(self, slot: int, samples: int) -> Array:
         found = self.by_slot.get(slot, np.empty(0))
-        if found.size < samples:
+        if found.size != samples:
             raise InvalidInput(
                 f"readings of client {self.name!r} in slot {slot}",
                 f"{found.size} records in {self.path}",
-                f"{samples} or more, as its noise was set for",
-                "Plan for fewer samples, or complete the file.",
+                f"{samples}, as its noise was set for",
+                f"Plan for {found.size} samples, or correct the file: whose records do not follow "
+                "the client's law must not be in it."
+                if found.size
+                else "Complete the file.",
             )
-        return np.asarray(found[:samples])
+        return found
 
 
 def load_readings(path: Path | str, slots: int) -> dict[str, RecordedReadings]:
     """Read a CSV or Parquet file with the columns client, slot and value, one row a record.
 
-    Where a client has more records in a slot than it needs, the first ones of the file count.
     Only slots 1 to `slots` are kept.
     """
     import polars as pl  # noqa: PLC0415  (an eighth of a second to import)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agewise.federation.messages import Upload
-from agewise.mixing import ASSUMPTIONS
+from agewise.mixing import assumption
 from agewise.plan import Plan
 
 VERSION = 1
@@ -121,7 +121,7 @@ class Statement:
             "|---|---|---|---|---|---|---|---|---|---|---|---|",
         ]
         for one in self.clients:
-            name = html.escape(one.client).replace("|", "\\|")
+            name = html.escape(one.client, quote=False).replace("|", "\\|")
             name += "" if one.aggregated else " (released, not aggregated)"
             lines.append(
                 f"| {name} | {one.collect_at} | {one.age} | {one.samples} | {one.delta:.6g} | "
@@ -132,17 +132,19 @@ class Statement:
                 f"{one.releases} |"
             )
         if self.missing:
-            who = ", ".join(html.escape(name) for name in self.missing)
+            who = ", ".join(html.escape(name, quote=False) for name in self.missing)
             lines += ["", f"Missing: {who}. If one of them released, its own ledger says so."]
         lines += ["", "What these numbers rest on:", ""]
-        lines += [f"- Δ by `{m}`: {ASSUMPTIONS[m]}" for m in self._mixings()]
-        lines += [f"- {html.escape(note)}" for note in self.notes]
+        lines += [f"- Δ by `{how}`: {rests_on}" for how, rests_on in self.grounds]
+        lines += [f"- {html.escape(note, quote=False)}" for note in self.notes]
         lines += [f"- {limit}" for limit in self.limits]
         lines += ["", f"Plan {self.plan}", f"Statement {self.digest}", ""]
         return "\n".join(lines)
 
-    def _mixings(self) -> list[Any]:
-        return sorted({one.mixing for one in self.clients})
+    @property
+    def grounds(self) -> list[tuple[str, str]]:
+        """How Δ was found, and what that assumes."""
+        return sorted({(one.mixing, one.assumptions) for one in self.clients})
 
 
 def state_privacy(
@@ -157,6 +159,7 @@ def state_privacy(
     """Write the statement of a run from what its clients uploaded, in time or too late."""
     problem = plan.problem
     counted = uploads if model is not None else []
+    processes = {client.name: client.process for client in problem.clients}
     rows = tuple(
         ClientStatement(
             client=upload.client,
@@ -167,7 +170,7 @@ def state_privacy(
             age=upload.aggregate_at - upload.collect_at,
             delta=upload.delta,
             mixing=upload.mixing,
-            assumptions=ASSUMPTIONS[upload.mixing],
+            assumptions=assumption(processes[upload.client], upload.mixing),
             noise_scale=upload.noise_scale,
             classical_epsilon=upload.classical_epsilon,
             aged_epsilon=upload.aged_epsilon,

@@ -148,7 +148,8 @@ def _verdict(
     if together > TOGETHER:
         said.append(
             f"Entities move together: their mean varies {together:.1f} times as much from day to "
-            "day as that of independent ones, for which losses are promised."
+            "day as that of independent ones, for which losses are promised and ε is stated: who "
+            "knows the others learns what sort of day it is."
         )
     return tuple(said) or ("Nothing speaks against the homogeneous chain at these lags.",)
 

@@ -11,12 +11,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta
 from scipy.stats import t as student
 
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, whole
 from agewise.federation.local import replay
 from agewise.federation.sources import RecordedReadings
-from agewise.fitting.laws import Codes, fit_chain, fit_lag_law
+from agewise.fitting.fit import Fit
+from agewise.fitting.laws import WEEK, Codes, fit_chain
 from agewise.fitting.readings import Readings
 from agewise.fitting.states import States
 from agewise.loss.gap import cost_tables
@@ -25,7 +28,7 @@ from agewise.plan import Plan, assemble
 from agewise.planning import plan as make_plan
 from agewise.privacy.ageing import classical_epsilon
 from agewise.problem import Problem
-from agewise.process import MarkovChain
+from agewise.process import MeasuredLaw
 from agewise.process.joint import Array
 from agewise.scheduling import Schedule, random_schedule
 
@@ -33,6 +36,8 @@ BY_CHANCE = 1 / 2000
 """How often an adversary may be called too good who is not (Student's t over households)."""
 FEWEST = 5
 """Households that a judgement needs."""
+DRAWS = 20
+"""Draws of the noise by which the adversary chooses how sure he wants to be."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +64,16 @@ def replay_plans(
     *,
     first_slot: int,
     rng: np.random.Generator,
+    draws: int = 5,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Replayed]:
     """Carry plans out on recorded days: the local engine with OpenDP's noise, nothing recorded.
 
     `groups` names each client's entities, `first_slot` the slot of the day (from 0) that is slot
-    1. Every day without gaps is a run of its own. The schemes: records as collected, records
-    moved forward, everything fresh, and a random schedule. The loss is the squared distance to
-    the weighted mean of the entities' states in the aggregation slot. For a fair judgement the
-    problem's laws come from other days.
+    1. Every day without gaps is `draws` runs, whose mean loss counts. The schemes: records as
+    collected, records moved forward, everything fresh, and a random schedule. The loss is the
+    squared distance to the weighted mean of the entities' states in the aggregation slot. For a
+    fair judgement the problem's laws come from other days.
     """
     slots, day = problem.aggregate_at, readings.day
     codes = states.index(readings.values)
@@ -89,7 +95,8 @@ def replay_plans(
                 for name, members in rows.items()
             }
             for name, plan in schemes.items():
-                losses[name].append((replay(plan, sources).model - present) ** 2)
+                models = [replay(plan, sources).model for _ in range(draws)]
+                losses[name].append(float(np.mean((np.array(models) - present) ** 2)))
         if progress is not None:
             progress(number + 1, len(starts))
     if min(len(found) for found in losses.values()) < 2:
@@ -126,12 +133,15 @@ def _schemes(problem: Problem, rng: np.random.Generator) -> dict[str, Plan]:
 class Attack:
     """What a replayed adversary achieved against one way of setting the noise.
 
-    He knows every other record, the noise, and each household's own measured law. For each state
-    he says "it is in that state now" when the release makes that likelier. `hits` is how often he
-    says so where it is true, `false_alarms` where it is not, means over households and states.
-    The claimed ε allows hits of at most e^ε times the false alarms, in each household; `excess`
-    is by how many standard errors (over households) he beats that, `chance` how often one who
-    just keeps to it looks as good (Student's t), and `too_good` if that is less than 1 in 2,000.
+    He knows what everybody else released, the noise, and the law that the fit grants him. For
+    each state he says "it is in that state now" when the release makes that likely enough; how
+    likely he chose on the days of the fit. `hits` is how often he says so where it is true,
+    `false_alarms` where it is not, means over households and states. The claimed ε allows hits of
+    at most e^ε times the false alarms, in each household. `excess` is by how many standard errors
+    (over households and over weeks) he beats that on average, and `chance` how often one who just
+    keeps to it looks as good (Student's t). `exposed` are the households that by themselves refute
+    the claim (exact binomial limits, together 1 in 2,000). `too_good` if there are any, or if
+    `chance` is less than 1 in 2,000.
     """
 
     claim: str
@@ -144,6 +154,7 @@ class Attack:
     allowed_ratio: float
     excess: float
     chance: float
+    exposed: tuple[str, ...]
     too_good: bool
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,104 +163,178 @@ class Attack:
 
 
 def replay_adversary(
-    readings: Readings,
-    states: States,
+    made: Fit,
+    before: Readings,
+    after: Readings,
     *,
-    epsilon: float,
     first_slot: int,
-    slots: int,
     collect_at: int = 1,
-    records: int = 1,
-    train: float = 0.5,
-    confidence: float = 0.95,
     seed: int = 0,
 ) -> list[Attack]:
     """Guess households' present states from releases, with noise by two claims about Δ.
 
-    `measured` sets the noise for the upper limit on Δ of each household's measured law; `chain`
-    for the Δ of the homogeneous chain fitted to it, which is what readings with a habit make
-    false. A release is one household's part of a mean over `records` records.
+    `before` are the readings that `made` was fitted to with that `first_slot`, `after` those that
+    he is judged on. `measured` sets the noise for the limit on Δ of each client; `chain` for the
+    Δ of the homogeneous chain fitted to the same, which is what readings with a habit make false.
     """
-    day = readings.day
-    before, after = (states.index(part.values) for part in readings.split(train))
+    slots, epsilon = made.problem.aggregate_at, made.problem.epsilon
+    age = slots - whole("collect_at", collect_at, 1, slots - 1)
     rng = np.random.default_rng(seed)
-    begin = (first_slot - readings.first_of_day) % day
-    days = np.arange(begin, after.shape[1] - slots + 1, day)
-    age = slots - collect_at
-    found: dict[str, list[_Tally]] = {"measured": [], "chain": []}
-    for known, one in zip(before, after, strict=True):
-        old, new = one[days + collect_at - 1], one[days + slots - 1]
-        good = (old >= 0) & (new >= 0)
-        old, new = old[good], new[good]
-        seen = np.concatenate([known, one])
-        if np.unique(seen[seen >= 0]).size < states.values.size or np.unique(new).size < 2:
-            continue  # never in some state, or always in the same one when it counts
-        law = fit_lag_law(
-            known[None], states.values, day, first_slot=first_slot, slots=slots,
-            starts=readings.first_of_day, confidence=confidence,
-        ).law  # fmt: skip
-        joint = law.joints[collect_at - 1] + 1e-4
-        chain = fit_chain(known[None], states.values)
-        deltas = {
-            "measured": float(law.limits[collect_at - 1]),
-            "chain": _chain_delta(chain, age),
-        }
-        for claim, share in deltas.items():
-            reach = float(np.ptp(states.values)) / records
-            scale = reach / classical_epsilon(epsilon, share) if share > 0 else 0.0
-            hits, alarms = _rates(old, new, joint, states.values / records, scale, rng)
-            found[claim].append(_Tally(share, scale, hits, alarms))
-    if len(found["chain"]) < FEWEST:
-        count = len(found["chain"])
+    watched: dict[str, list[_Watched]] = {"measured": [], "chain": []}
+    pairs = [_pairs(made.states, part, first_slot, collect_at, slots) for part in (before, after)]
+    for client, told in zip(made.problem.clients, made.clients, strict=True):
+        if not isinstance(client.process, MeasuredLaw):
+            raise InvalidInput("made", f"a fit of kind {made.kind}", "one of kind measured")
+        rows = before.rows(client.name, told.members)
+        codes = made.states.index(before.values[rows])
+        pooled = fit_chain(codes, made.states.values)
+        for row, name, own in zip(rows, told.members, codes, strict=True):
+            (was, is_then), (old, new) = (both[row] for both in pairs)
+            if np.unique(new[new >= 0]).size < 2:
+                continue  # always in the same state when it counts
+            law, chain = client.process.joints[collect_at - 1], pooled
+            if made.adversary == "household":
+                law, chain = (
+                    _table(was, is_then, made.states.values.size),
+                    fit_chain(own[None], made.states.values),
+                )
+            limit = float(client.process.limits[collect_at - 1])
+            for claim, share in (("measured", limit), ("chain", float(delta(chain, age)))):
+                reach = float(np.ptp(made.states.values))
+                scale = reach / classical_epsilon(epsilon, share) if share > 0 else 0.0
+                guess = _Guess(law + 1e-4, made.states.values, scale, math.exp(epsilon))
+                at = guess.thresholds(was, is_then, rng)
+                watched[claim].append(_Watched(name, share, scale, *guess.calls(old, new, at, rng)))
+    if len(watched["chain"]) < FEWEST:
+        count = len(watched["chain"])
         raise InvalidInput(
-            "readings", f"{count or 'no'} household(s) in all states and changing when it counts",
+            "readings", f"{count or 'no'} household(s) that change when it counts",
             f"{FEWEST} or more", "Choose other states.",
         )  # fmt: skip
-    return [_judge(claim, age, rows, epsilon) for claim, rows in found.items()]
+    return [_judge(claim, age, rows, epsilon) for claim, rows in watched.items()]
 
 
-def _chain_delta(chain: MarkovChain, age: int) -> float:
-    return float(delta(chain, age)) if age else 1.0
+def _pairs(
+    states: States, readings: Readings, first_slot: int, collect_at: int, slots: int
+) -> list[tuple[Codes, Codes]]:
+    """States at collection and at aggregation, by day, of each entity; −1 where one is missing."""
+    codes = states.index(readings.values)
+    begin = (first_slot - readings.first_of_day) % readings.day
+    days = np.arange(begin, codes.shape[1] - slots + 1, readings.day)
+    old, new = codes[:, days + collect_at - 1], codes[:, days + slots - 1]
+    good = (old >= 0) & (new >= 0)
+    return list(zip(np.where(good, old, -1), np.where(good, new, -1), strict=True))
+
+
+def _table(old: Codes, new: Codes, size: int) -> Array:
+    good = old >= 0
+    counts = np.zeros((size, size))
+    np.add.at(counts, (old[good], new[good]), 1)
+    return np.asarray(counts / max(counts.sum(), 1))
 
 
 @dataclass(frozen=True)
-class _Tally:
+class _Guess:
+    """An adversary who knows a law `joint[x, y]`, the noise, and by how much hits must win."""
+
+    joint: Array
+    values: Array
+    scale: float
+    factor: float
+
+    def _evidence(self, old: Codes, rng: np.random.Generator) -> Array:
+        """For days and states, the log of how much likelier the release is in that state."""
+        seen = self.values[old] + (rng.laplace(0, self.scale, old.size) if self.scale > 0 else 0)
+        if self.scale > 0:
+            weight = np.exp(-np.abs(seen[:, None] - self.values[None]) / self.scale)
+        else:
+            weight = (seen[:, None] == self.values[None]).astype(float)
+        together = np.maximum(weight, 1e-300) @ self.joint
+        prior = self.joint.sum(axis=0)
+        rest = (together.sum(axis=1, keepdims=True) - together) / (prior.sum() - prior)
+        return np.asarray(np.log(together / prior) - np.log(rest))
+
+    def thresholds(self, old: Codes, new: Codes, rng: np.random.Generator) -> Array:
+        """For each state, from how much evidence on calling it wins most, on days that he has."""
+        good = np.tile(old >= 0, DRAWS)
+        old, new = np.tile(old, DRAWS)[good], np.tile(new, DRAWS)[good]
+        found = np.zeros(self.values.size)
+        evidence = self._evidence(old, rng)
+        for state in range(found.size):
+            true = new == state
+            if not true.any() or true.all():
+                continue
+            tried = np.unique(np.quantile(evidence[:, state], np.linspace(0, 1, 41)))
+            called = evidence[:, state, None] >= tried
+            wins = called[true].mean(axis=0) - self.factor * called[~true].mean(axis=0)
+            found[state] = tried[int(wins.argmax())]
+        return found
+
+    def calls(
+        self, old: Codes, new: Codes, thresholds: Array, rng: np.random.Generator
+    ) -> tuple[NDArray[np.bool_], Array]:
+        """Which state is true on each day `[day, state]`, and whether it is called; NaN: no day."""
+        called = np.full((old.size, self.values.size), np.nan)
+        good = old >= 0
+        called[good] = self._evidence(old[good], rng) >= thresholds
+        return new[:, None] == np.arange(self.values.size), called
+
+
+@dataclass(frozen=True)
+class _Watched:
+    name: str
     delta: float
     scale: float
-    hits: float
-    alarms: float
+    true: NDArray[np.bool_]
+    called: Array
 
 
-def _rates(
-    old: Codes, new: Codes, joint: Array, parts: Array, scale: float, rng: np.random.Generator
-) -> tuple[float, float]:
-    """How often a state is called where it is true, and where it is not: means over states."""
-    seen = parts[old] + (rng.laplace(0, scale, old.size) if scale > 0 else 0.0)
-    if scale > 0:
-        weight = np.exp(-np.abs(seen[:, None] - parts[None]) / scale)
-    else:
-        weight = (seen[:, None] == parts[None]).astype(float)
-    together = weight @ joint  # of the release and each present state
-    prior = joint.sum(axis=0)
-    rest = (together.sum(axis=1, keepdims=True) - together) / (1 - prior)
-    called = together / prior > rest
-    true = new[:, None] == np.arange(parts.size)[None]
-    there = true.any(axis=0) & ~true.all(axis=0)
-    hits = (called & true).sum(axis=0)[there] / true.sum(axis=0)[there]
-    alarms = (called & ~true).sum(axis=0)[there] / (~true).sum(axis=0)[there]
-    return float(hits.mean()), float(alarms.mean())
-
-
-def _judge(claim: str, age: int, rows: list[_Tally], epsilon: float) -> Attack:
-    """Households are the units: each one by itself must keep to the claim."""
+def _judge(claim: str, age: int, rows: list[_Watched], epsilon: float) -> Attack:
+    """Households are judged together and each by itself; days of a week may depend."""
     allowed = math.exp(epsilon)
-    beyond = np.array([row.hits - allowed * row.alarms for row in rows])
-    mean, error = float(beyond.mean()), float(beyond.std(ddof=1)) / math.sqrt(beyond.size)
+    true = np.stack([row.true for row in rows])
+    called = np.stack([row.called for row in rows])
+    beyond, hits, alarms = _beyond(true, called, allowed)
+    mean, count = float(beyond.mean()), beyond.size
+    over_households = float(beyond.var(ddof=1)) / count
+    weeks = np.arange(true.shape[1]) // WEEK
+    without = [
+        float(_beyond(true[:, weeks != week], called[:, weeks != week], allowed)[0].mean())
+        for week in np.unique(weeks)
+    ]
+    over_weeks = (len(without) - 1) * float(np.var(without))
+    error = math.sqrt(over_households + over_weeks)
     excess = mean / error if error > 0 else math.copysign(math.inf, mean) if mean else 0.0
-    chance = float(student.sf(excess, beyond.size - 1))
+    chance = float(student.sf(excess, max(1, min(count, len(without)) - 1)))
+    exposed = tuple(row.name for row, bad in zip(rows, _exposed(true, called, allowed), strict=True)
+                    if bad)  # fmt: skip
     return Attack(
         claim, age, float(np.median([r.delta for r in rows])),
-        float(np.median([r.scale for r in rows])), len(rows),
-        float(np.mean([r.hits for r in rows])), float(np.mean([r.alarms for r in rows])), allowed,
-        excess, chance, chance < BY_CHANCE,
+        float(np.median([r.scale for r in rows])), count, float(hits.mean()), float(alarms.mean()),
+        allowed, excess, chance, exposed, bool(exposed) or chance < BY_CHANCE,
     )  # fmt: skip
+
+
+def _beyond(true: NDArray[np.bool_], called: Array, allowed: float) -> tuple[Array, Array, Array]:
+    """By household: hits − e^ε · false alarms, hits and false alarms, means over states."""
+    told = np.isfinite(called)
+    when_true, when_not = (told & true).sum(axis=1), (told & ~true).sum(axis=1)
+    calls = np.where(told, called, 0.0)
+    both = (when_true > 0) & (when_not > 0)
+    hits = (calls * true).sum(axis=1) / np.maximum(when_true, 1)
+    alarms = (calls * ~true).sum(axis=1) / np.maximum(when_not, 1)
+    states = np.maximum(both.sum(axis=1), 1)
+    mean_hits, mean_alarms = ((x * both).sum(axis=1) / states for x in (hits, alarms))
+    return mean_hits - allowed * mean_alarms, mean_hits, mean_alarms
+
+
+def _exposed(true: NDArray[np.bool_], called: Array, allowed: float) -> NDArray[np.bool_]:
+    """Households in which some state's hits are surely more than the claim allows."""
+    told = np.isfinite(called)
+    calls = np.where(told, called, 0.0)
+    level = BY_CHANCE / 2 / (true.shape[0] * true.shape[2])
+    n_true, n_not = (told & true).sum(axis=1), (told & ~true).sum(axis=1)
+    k_true, k_not = (calls * true).sum(axis=1), (calls * ~true).sum(axis=1)
+    least = np.where(k_true > 0, beta.ppf(level, np.maximum(k_true, 1), n_true - k_true + 1), 0.0)
+    most = np.where(n_not > k_not, beta.isf(level, k_not + 1, np.maximum(n_not - k_not, 1)), 1.0)
+    return np.asarray((least > allowed * most).any(axis=1))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from agewise.errors import InvalidInput, one_of, positive
-from agewise.federation.journal import ledger_file
-from agewise.fitting.assumptions import Assumptions, check_assumptions
+from agewise.errors import InvalidInput, one_of, positive, whole
+from agewise.federation.journal import ledger_file, probe_folder
+from agewise.fitting.assumptions import TOGETHER, Assumptions, check_assumptions
 from agewise.fitting.laws import (
+    FEWEST_DAYS,
     SAMPLED,
     Codes,
     CountNoise,
@@ -35,19 +37,25 @@ Kind = Literal["measured", "periodic", "chain"]
 KINDS: tuple[str, ...] = get_args(Kind)
 Adversary = Literal["household", "population"]
 ADVERSARIES: tuple[str, ...] = get_args(Adversary)
-NO_CREDIT = 0.95
-"""An entity without any limit up to this takes no part: ageing would be worth next to nothing."""
 KNOWS = {
-    "household": "an adversary who knows each entity's own law, not what sort of day it is",
-    "population": "an adversary who knows the law of a client's entities together, not which "
+    "household": "an adversary who knows each entity's own law, but nothing of the others or of "
+    "what sort of day it is",
+    "population": "an adversary who knows the law of a client's entities together, but not which "
     "of them has which habits, nor what sort of day it is",
 }
 DRAWN = {
-    "pairs": "that every reading day of every entity is independent of every other",
-    "days": "that days are independent of each other",
-    "entities": "that entities are drawn independently of each other",
+    "pairs": "every day of every entity is independent of every other",
+    "days": "days are independent of each other but for readings that their windows share",
+    "weeks": "weeks are independent of each other but for readings that their windows share",
+    "entities": "entities are independent of each other, nothing moving them all together",
 }
 """What limits rest on, in words: they go with the law into statements."""
+SHOWN = 20
+"""Names of entities that are spelt out in statements."""
+NO_LIMIT = (
+    "Δ is that of the fitted matrices, with no allowance for their error, and is true only as far "
+    "as the readings are such a chain: for comparison, not for a privacy claim."
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,28 @@ class Fit:
     left_out: tuple[tuple[str, str], ...]
     """Entities that take no part, each with the reason."""
     noise: CountNoise | None = None
-    """The noise of the counts, private about one day of one entity; None: they have none."""
+    """The noise of the counts, private about 24 hours of one entity; None: they have none."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What whoever uses the scenario must know, beside the verdict on its assumptions."""
+        if self.kind != "measured":
+            return (NO_LIMIT,)
+        said = []
+        for one in self.clients:
+            least = min(one.limits)
+            if least > 0.95:
+                said.append(
+                    f"The least limit of client {one.name!r} is {least:.3g}: there is next to no "
+                    "credit for ageing at this confidence. Fewer states, more days, a lower "
+                    "worst_limit or sampling that assumes more would help."
+                )
+        if self.sampled in ("pairs", "entities") and self.assumptions.together > TOGETHER:
+            said.append(
+                f"Entities move together ({self.assumptions.together:.1f} times the variance of "
+                f"independent ones), which sampled {self.sampled} takes them not to."
+            )
+        return tuple(said)
 
     @property
     def count_epsilon(self) -> float | None:
@@ -105,6 +134,7 @@ class Fit:
             "clients": [{"entities": one.entities, **asdict(one)} for one in self.clients],
             "left_out": [list(one) for one in self.left_out],
             "count_epsilon": self.count_epsilon,
+            "warnings": list(self.warnings),
         }
 
 
@@ -120,6 +150,7 @@ def fit(
     adversary: Adversary = "household",
     sampled: Sampled = "days",
     confidence: float = 0.95,
+    worst_limit: float = 0.9,
     count_epsilon: float | None = None,
     name: str = "fitted",
     unit: str = "",
@@ -133,11 +164,12 @@ def fit(
     For measured laws, `adversary` says what is granted to him: `household` knows the law of each
     entity by itself, so that Δ is the largest of their limits; `population` knows only the law
     of the whole group. `sampled` says what the readings are independent draws of: `pairs`
-    (everything), `days` (entities may move together), or `entities`, for laws that will be used
-    for entities that were not read (see `fit_lag_law`).
+    (everything), `days` or `weeks` (entities may move together), or `entities`, for laws that
+    will be used for entities that were not read (see `fit_lag_law`). With `household`, entities
+    whose limit is above `worst_limit` in the slot where fewest are take no part.
 
     With `count_epsilon`, the counts that the laws are made of get noise of their own: the
-    scenario is then that-much private about each day of each entity (classically), for measured
+    scenario is then that-much private about any 24 hours of each entity (classically), for measured
     laws, `population` and given states. The report about assumptions is not, and is for the
     fitter's eyes only. The limits are then wider, for all but `pairs` much wider: how days or
     entities differ would have to be looked up in the counts themselves.
@@ -154,126 +186,191 @@ def fit(
             "sampled", "entities, with adversary household", "adversary population",
             "Readings of some households say nothing about the habits of each other one.",
         )  # fmt: skip
+    whole("first_slot", first_slot, 0, readings.day - 1)
+    days = readings.values.shape[1] // readings.day
+    if days <= FEWEST_DAYS:
+        raise InvalidInput("readings", f"of {days} days", f"more than {FEWEST_DAYS} days")
+    whole("slots", slots, 2, readings.values.shape[1] - FEWEST_DAYS * readings.day)
+    if not 0 < worst_limit <= 1:
+        raise InvalidInput("worst_limit", worst_limit, "above 0 and at most 1")
     noise = None
     if count_epsilon is not None:
-        positive("count_epsilon", count_epsilon)
-        if kind != "measured" or adversary != "population":
-            raise InvalidInput(
-                "count_epsilon", f"given with {kind}, {adversary}", "measured and population",
-                "Other fits look at the readings in ways that this noise does not cover.",
-            )  # fmt: skip
-        if states.how != "given":
-            raise InvalidInput(
-                "count_epsilon", f"with states by {states.how}", "states that are given",
-                "States chosen from the readings tell about them, without noise.",
-            )  # fmt: skip
-        inside = first_slot + slots <= readings.day
-        windows = 1 if inside else -(-(slots - 1) // readings.day) + 1
-        noise = CountNoise(count_epsilon, slots, windows)
+        noise = _count_noise(count_epsilon, kind, adversary, states, slots, readings.day)
     codes = states.index(readings.values)
     members = {"all": list(readings.entities)} if groups is None else dict(groups)
-    clients, found = [], []
-    listed = [entity for entities in members.values() for entity in entities]
-    left_out = [(e, "in none of the groups") for e in readings.entities if e not in set(listed)]
-    if len(listed) != len(set(listed)):
-        twice = next(entity for entity in listed if listed.count(entity) > 1)
-        raise InvalidInput("groups", f"{twice!r} more than once", "each entity in one client, once")
+    left_out = _in_no_group(members, readings.entities)
     claims = sum(len(m) if adversary == "household" else 1 for m in members.values())
+    measure = _Measure(
+        readings, codes, states.values, first_slot, slots, adversary, sampled, confidence, claims,
+        worst_limit, noise,
+    )  # fmt: skip
+    clients, found = [], []
     for client, entities in members.items():
         rows = readings.rows(client, entities)
-        moving = [row for row in rows if np.unique(codes[row][codes[row] >= 0]).size > 1]
-        if noise is not None:
-            moving = rows  # whom to leave out would be told without noise
-        left_out += [
-            (readings.entities[row], "always in one state") for row in rows if row not in moving
-        ]
-        process, told, weak = _process(
-            client, moving, codes, states.values, readings, first_slot, slots, kind, adversary,
-            sampled, confidence, claims, noise,
-        )  # fmt: skip
-        left_out += [
-            (readings.entities[row], f"too few days for a limit up to {NO_CREDIT:g}")
-            for row in weak
-        ]
-        clients.append(Client(client, process, samples=told.entities))
-        found.append(told)
-    problem = Problem(clients, slots, epsilon, name=name, unit=unit)
-    checked = check_assumptions(codes, states.values, readings.day, starts=readings.first_of_day)
-    return Fit(
-        problem, kind, adversary, sampled, confidence, readings.quality, states, checked,
-        tuple(found), tuple(left_out), noise,
-    )  # fmt: skip
-
-
-def _process(
-    client: str,
-    rows: list[int],
-    codes: Codes,
-    values: Array,
-    readings: Readings,
-    first_slot: int,
-    slots: int,
-    kind: Kind,
-    adversary: Adversary,
-    sampled: Sampled,
-    confidence: float,
-    claims: int,
-    noise: CountNoise | None,
-) -> tuple[Process, ClientFit, list[int]]:
-    """A client's process, how it was found, and the entities that no limit can be given for."""
-    day, starts = readings.day, readings.first_of_day
-
-    def lag_law(which: list[int]) -> LagLaw:
-        return fit_lag_law(
-            codes[which], values, day, first_slot=first_slot, slots=slots, starts=starts,
-            confidence=confidence, claims=claims, sampled=sampled, noise=noise,
-        )  # fmt: skip
-
-    def names(which: list[int]) -> tuple[str, ...]:
-        return tuple(readings.entities[row] for row in which)
-
-    if not rows:
-        raise InvalidInput(f"client {client!r}", "no entity that ever changes", "other states")
-    if kind != "measured":
-        process: Process = (
-            fit_chain(codes[rows], values)
-            if kind == "chain"
-            else fit_periodic(codes[rows], values, day, (starts - first_slot) % day)
-        )
-        return process, ClientFit(client, names(rows), codes[rows].size, 1.0, (), ()), []
-    weak: list[int] = []
-    if adversary == "household":
-        each = {row: lag_law([row]) for row in rows}
-        weak = [
-            row for row, one in each.items() if slots > 1 and one.law.limits[:-1].min() > NO_CREDIT
-        ]
-        rows = [row for row in rows if row not in weak]
+        if noise is None:  # with noise, whom to leave out would be told without
+            still = [row for row in rows if np.unique(codes[row][codes[row] >= 0]).size < 2]
+            left_out += [(readings.entities[row], "always in one state") for row in still]
+            rows = [row for row in rows if row not in still]
+        if kind == "measured":
+            rows, weak = measure.fit_for_a_limit(rows)
+            left_out += [
+                (readings.entities[row], f"too few days for a limit up to {worst_limit:g}")
+                for row in weak
+            ]
         if not rows:
+            continue  # all of its entities are left out, by name
+        names = tuple(readings.entities[row] for row in rows)
+        if kind == "measured":
+            law, told = measure.law(client, names, rows)
+            process: Process = law
+        else:
+            shift = (readings.first_of_day - first_slot) % readings.day
+            process = (
+                fit_chain(codes[rows], states.values)
+                if kind == "chain"
+                else fit_periodic(codes[rows], states.values, readings.day, shift)
+            )
+            told = ClientFit(client, names, codes[rows].size, 1.0, (), ())
+        clients.append(Client(client, process, samples=len(names)))
+        found.append(told)
+    if not clients:
+        why = "; ".join(sorted({reason for _, reason in left_out}))
+        raise InvalidInput(
+            "readings", f"no entity that can take part ({why})", "one or more",
+            "There is no credit for ageing to be had from them: more days, fewer or other states, "
+            "or a lower confidence may help.",
+        )  # fmt: skip
+    checked = check_assumptions(codes, states.values, readings.day, starts=readings.first_of_day)
+    made = Fit(
+        Problem(clients, slots, epsilon, name=name, unit=unit), kind, adversary, sampled,
+        confidence, readings.quality, states, checked, tuple(found), tuple(left_out), noise,
+    )  # fmt: skip
+    return replace(made, problem=made.problem.replace(origin=_origin(made)))
+
+
+def _in_no_group(
+    members: Mapping[str, Sequence[str]], entities: Sequence[str]
+) -> list[tuple[str, str]]:
+    listed = Counter(entity for group in members.values() for entity in group)
+    for name, times in listed.items():
+        if times > 1:
             raise InvalidInput(
-                f"client {client!r}",
-                f"{len(weak)} entities, none with a limit on Δ up to {NO_CREDIT:g}",
-                "more days, fewer states or a lower confidence",
-                "There is no credit for ageing to be had from these readings.",
-            )  # fmt: skip
-    group = lag_law(rows)
-    limits, inflation = group.law.limits, group.inflation
-    if adversary == "household":
-        widest = np.max([each[row].law.limits for row in rows], axis=0)
-        limits = np.maximum(widest, group.estimate)
-        inflation = max(each[row].inflation for row in rows)
-    widened = ""
-    if sampled == "days" and noise is None:
-        widened = " (where they are not, the limits were widened by an estimate)"
-    law = MeasuredLaw(
-        group.law.joints, limits, values, confidence=confidence, day=day,
-        assumes=f"{KNOWS[adversary]}, {DRAWN[sampled]}{widened}, and that the days to come are "
-        "like those measured",
-    )  # fmt: skip
-    told = ClientFit(
-        client, names(rows), group.pairs, inflation, tuple(group.estimate.tolist()),
-        tuple(limits.tolist()),
-    )  # fmt: skip
-    return law, told, weak
+                "groups", f"{name!r} more than once", "each entity in one client, once"
+            )
+    return [(name, "in none of the groups") for name in entities if name not in listed]
+
+
+def _count_noise(
+    epsilon: float, kind: str, adversary: str, states: States, slots: int, day: int
+) -> CountNoise:
+    """Noise for counts, where nothing else of the readings goes into the scenario."""
+    positive("count_epsilon", epsilon)
+    if kind != "measured" or adversary != "population":
+        raise InvalidInput(
+            "count_epsilon", f"given with {kind}, {adversary}", "measured and population",
+            "Other fits look at the readings in ways that this noise does not cover.",
+        )  # fmt: skip
+    if states.how != "given":
+        raise InvalidInput(
+            "count_epsilon", f"with states by {states.how}", "states that are given",
+            "States chosen from the readings tell about them, without noise.",
+        )  # fmt: skip
+    return CountNoise(epsilon, slots, -(-(slots - 1) // day) + 1)
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """How measured laws are found, the same for all clients."""
+
+    readings: Readings
+    codes: Codes
+    values: Array
+    first_slot: int
+    slots: int
+    adversary: str
+    sampled: Sampled
+    confidence: float
+    claims: int
+    worst_limit: float
+    noise: CountNoise | None
+    alone: dict[int, LagLaw] = field(default_factory=dict)
+    """The laws of entities by themselves, as far as they were needed."""
+
+    def _lag_law(self, rows: list[int]) -> LagLaw:
+        return fit_lag_law(
+            self.codes[rows], self.values, self.readings.day, first_slot=self.first_slot,
+            slots=self.slots, starts=self.readings.first_of_day, confidence=self.confidence,
+            claims=self.claims, sampled=self.sampled, noise=self.noise,
+        )  # fmt: skip
+
+    def fit_for_a_limit(self, rows: list[int]) -> tuple[list[int], list[int]]:
+        """Part entities by whether their limit will do, in the slot where most do.
+
+        All limits hold together, so that choosing among them costs no confidence.
+        """
+        if self.adversary != "household" or not rows:
+            return rows, []
+        self.alone.update((row, self._lag_law([row])) for row in rows)
+        will_do = np.array([self.alone[r].law.limits[:-1] <= self.worst_limit for r in rows])
+        best = int(will_do.sum(axis=0).argmax())
+        kept = [row for row, good in zip(rows, will_do[:, best], strict=True) if good]
+        return kept, [row for row in rows if row not in kept]
+
+    def law(
+        self, client: str, names: tuple[str, ...], rows: list[int]
+    ) -> tuple[MeasuredLaw, ClientFit]:
+        """A client's law, and how it was found."""
+        group = self._lag_law(rows)
+        limits, inflation = group.law.limits, group.inflation
+        if self.adversary == "household":
+            each = [self.alone[row] for row in rows]
+            limits = np.maximum(np.max([one.law.limits for one in each], axis=0), group.estimate)
+            inflation = max(one.inflation for one in each)
+        widened = ""
+        if self.sampled == "days" and self.noise is None:
+            widened = " (the limits were widened as far as weeks vary more than that)"
+        law = MeasuredLaw(
+            group.law.joints, limits, self.values, confidence=self.confidence,
+            day=self.readings.day,
+            assumes=f"{KNOWS[self.adversary]}; that {DRAWN[self.sampled]}{widened}; that gaps do "
+            "not depend on what would have been read; and that the days to come are like those "
+            "measured",
+        )  # fmt: skip
+        told = ClientFit(
+            client, names, group.pairs, inflation, tuple(group.estimate.tolist()),
+            tuple(limits.tolist()),
+        )  # fmt: skip
+        return law, told
+
+
+def _origin(made: Fit) -> str:
+    """Where the laws come from, for statements."""
+    quality, states = made.quality, made.states
+    entities = sum(one.entities for one in made.clients)
+    levels = ", ".join(f"{value:.6g}" for value in states.values)
+    said = [
+        f"Laws ({made.kind}) from readings of {entities} entities, {quality.first[:10]} to "
+        f"{quality.last[:10]}, states {levels} ({states.how})."
+    ]
+    if states.how != "given" and made.kind == "measured":
+        said.append("The states were chosen from the same readings, not allowed for in limits.")
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in (*quality.left_out, *made.left_out):
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        said.append(
+            f"Not covered, and not to be among the records: {', '.join(names[:SHOWN])}{more} "
+            f"({reason})."
+        )
+    if made.kind != "measured":
+        said += [NO_LIMIT, *made.assumptions.verdict]
+    elif made.noise is None and made.assumptions.together > TOGETHER:
+        said.append(
+            f"The entities' mean varies {made.assumptions.together:.1f} times as much from day to "
+            "day as that of independent ones: who knows the others learns what sort of day it is."
+        )
+    return " ".join(said)
 
 
 def record_fit(made: Fit, folder: Path) -> None:
@@ -283,8 +380,14 @@ def record_fit(made: Fit, folder: Path) -> None:
     """
     if made.noise is None:
         raise InvalidInput("ledgers", str(folder), "with count_epsilon, which is what is recorded")
+    probe_folder("ledgers", folder)
     folder.mkdir(parents=True, exist_ok=True)
     key = f"fit {made.problem.name}"
+    for client in made.problem.clients:  # all or none, as far as can be seen before
+        path = ledger_file(folder, client.name)
+        if path.exists():
+            with Ledger.read(path) as ledger:
+                _refuse_again(made, ledger, key)
     for client in made.problem.clients:
         law = client.process
         payload = json.dumps(law.joints.tolist() if isinstance(law, MeasuredLaw) else []).encode()
@@ -295,12 +398,17 @@ def record_fit(made: Fit, folder: Path) -> None:
             mixing="exact", fingerprint=law.fingerprint, made_at=now(), payload=payload,
         )  # fmt: skip
         with Ledger(ledger_file(folder, client.name)) as ledger:
-            if ledger.find(key) is not None:
-                raise InvalidInput(
-                    "name", repr(made.problem.name), "a name that was not fitted before",
-                    "Its counts were released already; fitting again is another release.",
-                )  # fmt: skip
+            _refuse_again(made, ledger, key)
             ledger.release(key, _always(event), Policy(), law)
+
+
+def _refuse_again(made: Fit, ledger: Ledger, key: str) -> None:
+    if ledger.find(key) is not None:
+        raise InvalidInput(
+            "name", repr(made.problem.name), "a name that was not fitted before",
+            "Its counts were released already; fitting again is another release, by another name "
+            "(--out).",
+        )  # fmt: skip
 
 
 def _always(event: Event) -> Callable[[list[Event]], Event]:

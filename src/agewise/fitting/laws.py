@@ -21,7 +21,8 @@ Codes = NDArray[np.int8]
 SMOOTHING = 0.5
 """Added to each cell of a chain's counts (Jeffreys), so that what was never seen stays possible."""
 WEEK = 7
-Sampled = Literal["pairs", "days", "entities"]
+FEWEST_DAYS = 2 * WEEK
+Sampled = Literal["pairs", "days", "weeks", "entities"]
 SAMPLED: tuple[str, ...] = get_args(Sampled)
 
 
@@ -62,9 +63,9 @@ def fit_periodic(codes: Codes, values: Array, day: int, starts: int = 0) -> Peri
 class CountNoise:
     """Discrete Laplace noise on counts of pairs, so that the fit itself is private.
 
-    `epsilon` is for one day of one entity: exchanging it moves at most one pair in each of
+    `epsilon` is for any 24 hours of one entity: exchanging them moves at most one pair in each of
     `tables` tables, that is 2 counts a table, for each of the `windows` of slots that reach into
-    that day.
+    them.
     """
 
     epsilon: float
@@ -73,7 +74,7 @@ class CountNoise:
 
     @property
     def sensitivity(self) -> int:
-        """By how much one day of one entity moves all counts together."""
+        """By how much 24 hours of one entity move all counts together."""
         return 2 * self.tables * self.windows
 
     @property
@@ -131,15 +132,17 @@ def fit_lag_law(
 
     - `pairs`: every entity on every day is one by itself.
     - `days`: entities are of any kinds and may move together on a day. Where weeks are found to
-      vary more than independent days would, the limits widen by that (without noise only).
-    - `entities`: days of an entity may depend on each other in any way; entities that were not
-      read follow the law too.
+      vary more than independent days would, the limits widen by that (without noise only). That
+      is a precaution, not a bound: what makes one week in fifty unlike all others is not seen.
+    - `weeks`: the same, and days of a week may depend on each other in any way.
+    - `entities`: days of an entity may depend on each other in any way, but nothing moves all
+      entities together; entities that were not read follow the law too.
 
     Guarantees
         If the readings are what `sampled` says, then with probability `confidence` no limit is
         below the Δ of the law that a pair follows on average over them (see `delta_limit`). Gaps
-        must not depend on what would have been read. If neighbouring days depend on each other,
-        the widening makes up for it as far as weeks do not, and as far as it can be estimated.
+        must not depend on what would have been read. Windows of more than a day share readings:
+        days then have to be independent given what they share, backwards in time.
     """
     length = whole("slots", slots, 1, codes.shape[1])
     if not 0 < confidence < 1:
@@ -147,16 +150,15 @@ def fit_lag_law(
     one_of("sampled", sampled, SAMPLED)
     begin = (first_slot - starts) % day
     days = np.arange(begin, codes.shape[1] - length + 1, day)
-    if days.size < 2 * WEEK:
-        raise InvalidInput("readings", f"{days.size} days", f"{2 * WEEK} days or more")
+    if days.size < FEWEST_DAYS:
+        raise InvalidInput("readings", f"{days.size} days", f"{FEWEST_DAYS} days or more")
     size = values.size
     failure = (1 - confidence) / max(1, length - 1) / claims
     later = codes[:, days + length - 1]
     joints, limits, estimates, worst, fewest = [], [], [], 1.0, np.inf
     for slot in range(length):
         now = codes[:, days + slot]
-        units = _tally(now, later, size) if sampled == "entities" else _tally(now.T, later.T, size)
-        most = len(days) if sampled == "entities" else len(codes)
+        units, most = _units(now, later, size, sampled)
         total = units.sum(axis=0)
         if not total.sum():
             raise InvalidInput("readings", f"no pair at slot {slot + 1}", "fuller readings")
@@ -184,3 +186,14 @@ def fit_lag_law(
     estimates[-1] = 1.0
     law = MeasuredLaw(joints, limits, values, confidence=confidence, day=day)
     return LagLaw(law, np.array(estimates), int(fewest), worst)
+
+
+def _units(now: Codes, later: Codes, size: int, sampled: Sampled) -> tuple[Array, int]:
+    """Counts by independent unit, and how many pairs a unit can have."""
+    if sampled == "entities":
+        return _tally(now, later, size), now.shape[1]
+    if sampled != "weeks":
+        return _tally(now.T, later.T, size), len(now)
+    days = _tally(now.T, later.T, size)
+    starts = np.arange(0, len(days), WEEK)
+    return np.add.reduceat(days, starts, axis=0), WEEK * len(now)

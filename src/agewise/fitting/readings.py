@@ -17,13 +17,16 @@ from agewise.fitting.tables import ROW, Columns, Progress, blocks, infer_columns
 from agewise.process.joint import Array
 
 DAY = 24 * 60 * 60
+LARGEST = 1e100
+"""Readings above this are taken for none."""
 SHOWN = 3
 """Rows that cannot be used which are shown."""
 MOST_CELLS = 2_000_000_000
 """Entities times slots beyond which a grid is refused."""
 _GOOD = (
     (pl.col("at").is_not_null() & pl.col("entity").is_not_null())
-    & (pl.col("number").is_finite() & (pl.col("number") >= 0))
+    & (pl.col("number") >= 0)
+    & (pl.col("number") <= LARGEST)
 ).fill_null(False)
 
 
@@ -43,6 +46,7 @@ class Quality:
     duplicates_averaged: int
     not_numbers: int
     negative: int
+    clock_change: int
     off_grid: int
     missing: int
     left_out: tuple[tuple[str, str], ...]
@@ -107,8 +111,9 @@ def read_readings(
 
     Timestamps without a zone or offset are in `timezone`; what a clock change makes ambiguous
     counts as the earlier one, what it skips is left out. Readings that are no numbers or negative
-    are left out, equal duplicates count once and others are averaged, and all of it is counted.
-    `entities` keeps only those; one with less than `at_least` of its slots is left out by name.
+    (or above 1e100) are left out, equal duplicates count once and others are averaged, and all of
+    it is counted. `entities` keeps only those; one with less than `at_least` of its slots is left
+    out by name.
 
     The file is read in blocks, twice; memory grows with the cells of the grid (8 bytes each), not
     with the file.
@@ -116,12 +121,16 @@ def read_readings(
     file = Path(path)
     named = columns or infer_columns(file)
     wanted = None if entities is None else list(entities)
-    counts, profile = _survey(
-        blocks(file, named, timezone, _half(progress, 0)), file, timezone, wanted
-    )
+    survey = blocks(file, named, timezone, _half(progress, 0))
+    counts, profile = _survey(survey, file, timezone, wanted, wide=named.wide)
     grid = _grid(profile, file, at_least)
     names, resolution = grid.names, grid.resolution
     values, same, averaged = _fill(blocks(file, named, timezone, _half(progress, 1)), grid)
+    if named.wide and same + averaged > counts["good"] / 4:
+        raise InvalidInput(
+            f"readings of {file}", "the same times over and over", "each time once in a wide file",
+            "Is the file long? Then name its columns, and do not say --wide.",
+        )  # fmt: skip
     filled = np.isfinite(values).mean(axis=1)
     kept = filled >= at_least
     left_out = tuple(
@@ -139,8 +148,8 @@ def read_readings(
         resolution_minutes=resolution, first=grid.time(0).isoformat(),
         last=grid.time(grid.slots - 1).isoformat(),
         timezone=timezone, used=used, duplicates_same=same, duplicates_averaged=averaged,
-        not_numbers=counts["bad"] - counts["negative"] + counts["lost"],
-        negative=counts["negative"], off_grid=grid.off,
+        not_numbers=counts["bad"] - counts["negative"], negative=counts["negative"],
+        clock_change=counts["lost"], off_grid=grid.off,
         missing=values.size - used, left_out=left_out,
     )  # fmt: skip
     members = tuple(name for name, keep in zip(names, kept, strict=True) if keep)
@@ -169,13 +178,19 @@ def _half(progress: Progress | None, which: int) -> Progress | None:
 
 
 def _survey(
-    readings: Iterator[pl.DataFrame], file: Path, timezone: str, wanted: list[str] | None
+    readings: Iterator[pl.DataFrame],
+    file: Path,
+    timezone: str,
+    wanted: list[str] | None,
+    *,
+    wide: bool,
 ) -> tuple[Counter[str], pl.DataFrame]:
     """Count what is good and what is not, and how often each entity has a reading when in the day.
 
     Refuses what cannot be left out silently.
     """
     counts: Counter[str] = Counter()
+    words: Counter[str] = Counter()
     odd: dict[str, list[tuple[int, str]]] = {"lost": [], "nobody": []}
     parts: list[pl.DataFrame] = []
     for block in readings:
@@ -191,6 +206,9 @@ def _survey(
             some = block.filter(pl.col(column).is_null()).head(SHOWN)
             odd[what] += [(row, "nothing" if t is None else repr(str(t)))
                           for row, t in some.select(ROW, "timestamp").rows()]  # fmt: skip
+        if wide:
+            text = block.filter(pl.col("number").is_null() & pl.col("value").is_not_null())
+            words.update(text["entity"].to_list())
         good = block.filter(_GOOD)
         if wanted is not None:
             good = good.filter(pl.col("entity").is_in(wanted))
@@ -217,6 +235,11 @@ def _survey(
             "one reading or more",
         )  # fmt: skip
     profile = _profile(pl.concat(parts)) if parts else pl.DataFrame({"entity": []})
+    for name in words.keys() - set(profile["entity"].unique().to_list()):
+        raise InvalidInput(
+            f"column {name!r} of {file}", "without a number", "numbers in all of a wide file",
+            "Is the file long? Then do not say --wide; else leave the column out.",
+        )  # fmt: skip
     absent = sorted(set(wanted or ()) - set(profile["entity"].unique().to_list()))
     if absent:
         raise InvalidInput("entities", repr(absent[0]), f"entities with readings in {file}")

@@ -56,7 +56,7 @@ def least_error_states(count: int, readings: Array) -> States:
     Exact, by dynamic programming over the distinct values: the best groups are intervals. Cost
     O(count · U²) for U distinct values, vectorised over one of them.
     """
-    wanted = whole("levels", count, 2, 100)
+    wanted = whole("least_error", count, 2, 100)
     seen, times = np.unique(_seen(readings), return_counts=True)
     how = "least error"
     if seen.size > MOST_VALUES:

@@ -46,42 +46,63 @@ def infer_columns(
     What is given is not guessed. `wide` says that every column but the time is an entity.
     """
     file = Path(path)
-    kinds = dict(_scan(file).collect_schema())
+    sample = _sample(file)
     for role, name in (("entity", entity), ("timestamp", timestamp), ("value", value)):
-        if name is not None and name not in kinds:
-            raise InvalidInput(f"{role} column", repr(name), "one of " + ", ".join(kinds))
-    times = [n for n, k in kinds.items() if k.is_temporal()] or [
-        n for n in kinds if any(word in n.lower() for word in ("time", "date", "stamp"))
-    ]
-    times = [timestamp] if timestamp else [n for n in times if n not in (entity, value)]
+        if name is not None and name not in sample.columns:
+            raise InvalidInput(f"{role} column", repr(name), "one of " + ", ".join(sample.columns))
+    looks = {name: _looks_like(sample[name], file) for name in sample.columns}
+    times = [timestamp] if timestamp else _times(looks, taken=(entity, value))
     if len(times) != 1:
-        raise _doubt(file, "timestamp", times, list(kinds))
+        raise _doubt(file, "timestamp", times, sample.columns)
     if wide:
         return Columns("", times[0], "")
-    rest = {n: k for n, k in kinds.items() if n != times[0] and k != pl.Boolean}
-    texts = [n for n, k in rest.items() if not k.is_numeric()]
-    named = [n for n in rest if n.lower() in _ENTITY_WORDS and n != value]
-    numbers = [n for n, k in rest.items() if k.is_numeric() and n not in named]
-    if file.suffix.lower() == ".csv":  # no types there: names, and what looks like a number
-        sample = _sample(file)
-        comma = _separator(file) == ";"
-        numbers = [
-            n for n in rest
-            if n not in named and _number(sample[n], decimal_comma=comma).null_count() < 100
-        ]  # fmt: skip
-        texts = [n for n in rest if n not in numbers]
-    entities = [entity] if entity else named or [n for n in texts if n != value]
-    numbers = [value] if value else [n for n in numbers if n != entity]
+    rest = [name for name in sample.columns if name != times[0]]
+    named = [n for n in rest if n.lower() in _ENTITY_WORDS]
+    texts = [n for n in rest if looks[n] == "text"]
+    entities = [entity] if entity else [n for n in named or texts if n != value]
+    numbers = [value] if value else [
+        n for n in rest if looks[n] in ("number", "nothing") and n not in entities
+    ]  # fmt: skip
     if not entities and len(numbers) > 1:
         return Columns("", times[0], "")
+    if len(numbers) > 1:  # columns in which there is nothing are entities, or nothing
+        numbers = [n for n in numbers if looks[n] == "number"]
     if len(entities) != 1:
-        raise _doubt(file, "entity", entities, list(kinds))
+        raise _doubt(file, "entity", entities, sample.columns)
     if len(numbers) != 1:
-        raise _doubt(file, "value", numbers, list(kinds))
+        raise _doubt(file, "value", numbers, sample.columns)
     return Columns(entities[0], times[0], numbers[0])
 
 
 _ENTITY_WORDS = {"entity", "household", "meter", "meter_id", "id", "client", "customer", "lclid"}
+
+
+_TIME_WORDS = ("time", "date", "stamp", "zeit", "datum", "heure", "fecha", "hora")
+
+
+def _times(looks: dict[str, str], taken: tuple[str | None, ...]) -> list[str]:
+    """Columns that look like times, by name where several do, or none."""
+    found = [n for n, look in looks.items() if look == "time" and n not in taken]
+    if len(found) == 1:
+        return found
+    among = found or [n for n, look in looks.items() if look != "number" and n not in taken]
+    return [n for n in among if any(word in n.lower() for word in _TIME_WORDS)] or found
+
+
+def _looks_like(column: pl.Series, file: Path) -> str:
+    """Time, number, text, yes or no, or nothing at all: what most of the first rows are."""
+    kind, some = column.dtype, column.drop_nulls()
+    if kind.is_temporal() or kind.is_numeric() or kind == pl.Boolean:
+        return "time" if kind.is_temporal() else "number" if kind.is_numeric() else "yes or no"
+    if kind != pl.String:
+        return "text"
+    some = some.filter(some != "")
+    if some.is_empty():
+        return "nothing"
+    comma = file.suffix.lower() == ".csv" and _separator(file) == ";"
+    if 2 * _number(some, decimal_comma=comma).count() > some.len():
+        return "number"
+    return "time" if 2 * _utc(some, "UTC").count() > some.len() else "text"
 
 
 def _sample(file: Path) -> pl.DataFrame:
@@ -159,6 +180,7 @@ def _scan(file: Path) -> pl.LazyFrame:
         if kind == ".parquet":
             frame = pl.scan_parquet(file, glob=False)
         else:
+            _refuse_strange_text(file)
             frame = pl.scan_csv(
                 file, infer_schema=False, glob=False, separator=_separator(file),
                 with_column_names=lambda names: [name.strip() for name in names],
@@ -170,10 +192,52 @@ def _scan(file: Path) -> pl.LazyFrame:
 
 
 def _unreadable(file: Path, error: Exception) -> InvalidInput:
-    allowed = "a readable file"
-    if file.suffix.lower() == ".csv":
-        allowed = "UTF-8 text with as many fields in each row as in the first"
-    return InvalidInput(f"readings of {file}", str(error).splitlines()[0], allowed)
+    if file.suffix.lower() == ".parquet":
+        return InvalidInput(f"readings of {file}", str(error).splitlines()[0], "a Parquet file")
+    fault = _first_fault(file) or str(error).splitlines()[0]
+    allowed = "UTF-8 text with as many fields in each row as in the first"
+    return InvalidInput(f"readings of {file}", fault, allowed)
+
+
+def _first_fault(file: Path) -> str:
+    """The first line of a CSV file that has more fields than the header, or cannot be read."""
+    lines = 0
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            rows = csv.reader(text, delimiter=_separator(file))
+            fields = len(next(rows, []))
+            for row in rows:
+                lines = rows.line_num
+                if len(row) > fields:
+                    return f"line {lines} with {len(row)} fields, the first has {fields}"
+    except (UnicodeDecodeError, csv.Error) as error:
+        return f"line {lines + 1} or after that cannot be read ({error})"
+    return ""
+
+
+def _refuse_strange_text(file: Path) -> None:
+    """Refuse what is no UTF-8 text, or names two columns alike, before anything is guessed."""
+    with file.open("rb") as data:
+        head = data.read(1 << 20)
+    try:
+        text = head.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 4:
+            line = head[: error.start].count(b"\n") + 1
+            raise InvalidInput(
+                f"readings of {file}", f"byte {head[error.start]:#x} in line {line}", "UTF-8 text",
+                "Convert it, such as by: iconv -f latin1 -t utf-8.",
+            ) from None  # fmt: skip
+        text = head[: error.start].decode("utf-8-sig")
+    if "\0" in text:
+        raise InvalidInput(f"readings of {file}", "bytes that are no text", "UTF-8 text")
+    names = [n.strip() for n in next(csv.reader([text.partition("\n")[0]],
+                                               delimiter=_separator(file)), [])]  # fmt: skip
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInput(
+                f"columns of {file}", f"{names.count(name)} named {name!r}", "distinct names"
+            )
 
 
 def _separator(file: Path) -> str:

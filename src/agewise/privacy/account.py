@@ -178,5 +178,6 @@ def _refuse_over(policy: Policy, made: Event, before: Total, after: Total) -> No
             raise BudgetExceeded(
                 f"client {made.client!r} would reach {name} {wanted:.6g}, its policy allows "
                 f"{limit:.6g}: {left:.6g} remains. Nothing was released. Wait until earlier "
-                "releases have aged, or raise the policy on the client."
+                "releases have aged, or change the client's policy (--max-aged-epsilon, "
+                "--max-classical-epsilon, or --window to count only so many slots)."
             )

@@ -24,7 +24,7 @@ def table_delta(joint: Array) -> float:
     """
     columns = joint[:, joint.sum(axis=0) > 0]
     rows = (columns / columns.sum(axis=0)).T
-    return max((float(abs(a - b).sum()) / 2 for a in rows for b in rows), default=0.0)
+    return min(1.0, max((float(abs(a - b).sum()) / 2 for a in rows for b in rows), default=0.0))
 
 
 def delta_limit(
@@ -41,7 +41,7 @@ def delta_limit(
     `failure` is the probability that the limit is below the truth, at most. What is taken to be
     independent is up to the caller:
 
-    - `counts[x, y]`: every pair of every other.
+    - `counts[x, y]`: every pair of every other, all with the same law.
     - `counts[unit, x, y]`: units only (days, say), of at most `most` pairs each, which may depend
       on each other in any way. Δ is that of all pairs together, on average over the units.
     - `counts[x, y]` with `units`: the same, where only the sums over so many units are known.

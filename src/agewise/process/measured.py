@@ -89,9 +89,10 @@ class MeasuredLaw:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the exact values."""
+        """A hash of the exact values, and of what they rest on."""
         facts = np.array([self.confidence, self.day])
-        return fingerprint(self.joints, self.limits, self.states, facts)
+        words = np.frombuffer(self.assumes.encode(), dtype=np.uint8).astype(float)
+        return fingerprint(self.joints, self.limits, self.states, facts, words)
 
     @property
     def markov(self) -> bool:

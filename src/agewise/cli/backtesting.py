@@ -1,0 +1,182 @@
+"""backtest: recorded days replayed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from agewise.cli.console import (
+    JsonOption,
+    console,
+    generator,
+    people,
+    print_json,
+    progress_bar,
+)
+from agewise.cli.readings import (
+    AdversaryOption,
+    AggregateOption,
+    EachOption,
+    EntityOption,
+    GroupsOption,
+    LeastErrorOption,
+    QuantilesOption,
+    ReadingsArgument,
+    SampledOption,
+    StatesOption,
+    TimestampOption,
+    TimezoneOption,
+    UnitOption,
+    ValueOption,
+    WideOption,
+    WorstLimitOption,
+    YesOption,
+    choose_columns,
+    choose_groups,
+    choose_states,
+    read,
+)
+
+if TYPE_CHECKING:
+    from agewise.fitting.backtest import Attack, Replayed
+
+commands = typer.Typer()
+IN_DOUBT = 0.05
+"""A claim that is beaten by what chance does so rarely is not said to stand."""
+MANY = 6
+"""Clients beyond which their ages are not spelt out."""
+SCHEMES = {
+    "plain": "records as collected",
+    "propagated": "records moved forward",
+    "classical, fresh": "classical noise, fresh",
+    "random": "a random schedule",
+}
+
+
+@commands.command(
+    epilog="Example: agewise backtest meters.parquet --states 60,250 --each --adversary household"
+)
+def backtest(
+    readings: ReadingsArgument,
+    states: StatesOption = None,
+    quantiles: QuantilesOption = None,
+    least_error: LeastErrorOption = None,
+    entity: EntityOption = None,
+    timestamp: TimestampOption = None,
+    value: ValueOption = None,
+    wide: WideOption = False,
+    yes: YesOption = False,
+    timezone: TimezoneOption = "UTC",
+    groups: GroupsOption = None,
+    each: EachOption = False,
+    aggregate_at: AggregateOption = "18:00",
+    slots: Annotated[int, typer.Option(help="Slots, the aggregation included.")] = 49,
+    epsilon: Annotated[float, typer.Option(help="Privacy target ε.")] = 0.1,
+    adversary: AdversaryOption = "household",
+    sampled: SampledOption = "days",
+    worst_limit: WorstLimitOption = 0.9,
+    unit: UnitOption = "",
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the adversary's noise and the random schedule.")
+    ] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Replay recorded days: what plans would have cost, and whether an adversary beats the claim.
+
+    States and laws are fitted to the first half of the days, as agewise fit does; the second half
+    judges. An adversary who knows the law that --adversary grants him guesses each household's
+    present state from data collected in slot 1, with noise by the fitted limits, and by a fitted
+    chain. Plans go through the local engine with private noise, on every day without gaps.
+    """
+    from agewise.fitting.backtest import replay_adversary, replay_plans  # noqa: PLC0415
+    from agewise.fitting.fit import fit  # noqa: PLC0415
+
+    columns = choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
+    found = read(readings, columns, timezone, aggregate_at, slots)
+    before, after = found.readings.split(0.5)
+    chosen = choose_states(states, quantiles, least_error, before)
+    members = choose_groups(groups, found.readings, each=each)
+    with people.status("measuring"):
+        made = fit(
+            before, chosen, epsilon=epsilon, first_slot=found.first_slot, slots=slots,
+            groups=members, adversary=adversary, sampled=sampled, worst_limit=worst_limit,
+            unit=unit,
+        )  # fmt: skip
+    with people.status("replaying the adversary"):
+        attacks = replay_adversary(made, before, after, first_slot=found.first_slot, seed=seed)
+    with progress_bar("replaying plans") as advance:
+        replayed = replay_plans(
+            made.problem, after, chosen, {one.name: one.members for one in made.clients},
+            first_slot=found.first_slot, rng=generator(seed), progress=advance,
+        )  # fmt: skip
+    if as_json:
+        print_json({
+            "adversary": adversary,
+            "sampled": sampled,
+            "attacks": [one.to_dict() for one in attacks],
+            "plans": [one.to_dict() for one in replayed],
+            "left_out": [list(one) for one in made.left_out],
+        })  # fmt: skip
+        return
+    screen = console()
+    screen.print(
+        f"Fitted to {before.values.shape[1] // before.day} days, judged on the "
+        f"{after.values.shape[1] // after.day} after them; adversary: {adversary}, sampled: "
+        f"{sampled}, claimed ε = {epsilon:g}. {len(made.left_out)} entities left out.",
+        highlight=False,
+    )
+    screen.print(_attack_table(attacks))
+    for one in attacks:
+        if one.exposed:
+            more = f" and {len(one.exposed) - 8} more" if len(one.exposed) > 8 else ""
+            screen.print(
+                f"Noise by the {_noise(one)} exposes {escape(', '.join(one.exposed[:8]))}{more}: "
+                "each by itself refutes the claim.",
+                highlight=False,
+            )
+    screen.print(_plan_table(replayed, unit))
+
+
+def _noise(one: Attack) -> str:
+    return "fitted limit" if one.claim == "measured" else "fitted chain"
+
+
+def _attack_table(attacks: list[Attack]) -> Table:
+    shown = Table(title=f"A replayed adversary, data of age {attacks[0].age}, "
+                  f"{attacks[0].households} households", title_justify="left",
+                  box=box.SIMPLE_HEAD)  # fmt: skip
+    for heading in ("noise by", "Δ", "noise scale", "hits", "false alarms", "ratio", "allowed",
+                    "excess", "chance", "claim"):  # fmt: skip
+        side: Any = "left" if heading in ("noise by", "claim") else "right"
+        shown.add_column(heading, justify=side, no_wrap=heading in ("noise by", "excess", "claim"))
+    for one in attacks:
+        shown.add_row(
+            _noise(one), f"{one.delta:.3g}", f"{one.noise_scale:.4g}", f"{one.hits:.3f}",
+            f"{one.false_alarms:.3f}",
+            f"{one.hits / one.false_alarms:.2f}" if one.false_alarms else "inf",
+            f"{one.allowed_ratio:.2f}", f"{one.excess:+.1f} s.e.", f"{one.chance:.1g}",
+            "[red]broken[/]" if one.too_good
+            else "[green]not refuted[/]" if one.chance > IN_DOUBT else "[yellow]in doubt[/]",
+        )  # fmt: skip
+    return shown
+
+
+def _plan_table(replayed: list[Replayed], unit: str) -> Table:
+    square = f" ({escape(unit)}²)" if unit else ""
+    costs = Table(title=f"Plans over {replayed[0].days} recorded days", title_justify="left",
+                  box=box.SIMPLE_HEAD)  # fmt: skip
+    for heading in ("scheme", "ages", f"mean loss{square}", f"promised{square}"):
+        costs.add_column(heading, justify="left" if heading == "scheme" else "right")
+    for row in replayed:
+        ages = ", ".join(map(str, row.ages))
+        if len(row.ages) > MANY:
+            ages = f"{min(row.ages)} to {max(row.ages)}"
+        costs.add_row(
+            SCHEMES[row.scheme], ages, f"{row.mean_loss:.1f} ± {row.standard_error:.1f}",
+            f"{row.promised:.1f}",
+        )  # fmt: skip
+    return costs

@@ -1,0 +1,206 @@
+"""What the commands on readings share: options, columns, states and groups."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+from zoneinfo import ZoneInfo
+
+import typer
+from rich.markup import escape
+
+from agewise.cli.console import people, progress_bar
+from agewise.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from agewise.fitting.readings import Readings
+    from agewise.fitting.states import States
+    from agewise.fitting.tables import Columns
+
+ReadingsArgument = Annotated[Path, typer.Argument(help="CSV or Parquet, long or wide.")]
+StatesOption = Annotated[str | None, typer.Option(help="State values, such as 20,50,100,200.")]
+QuantilesOption = Annotated[int | None, typer.Option(help="This many states, equally frequent.")]
+LeastErrorOption = Annotated[
+    int | None,
+    typer.Option(help="This many states, with the least quantisation error. Without a choice: 2."),
+]
+EntityOption = Annotated[str | None, typer.Option(help="Column of the entity.")]
+TimestampOption = Annotated[str | None, typer.Option(help="Column of the time.")]
+WideOption = Annotated[bool, typer.Option("--wide", help="Every column but the time is an entity.")]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask whether the columns were guessed right.")
+]
+ValueOption = Annotated[str | None, typer.Option(help="Column of the reading.")]
+TimezoneOption = Annotated[str, typer.Option(help="Of times that say none.")]
+GroupsOption = Annotated[
+    Path | None, typer.Option(help="CSV with the columns entity and client; else one client.")
+]
+AdversaryOption = Annotated[
+    Literal["household", "population"],
+    typer.Option(help="Whose law he is taken to know: each entity's own, or the group's."),
+]
+SampledOption = Annotated[
+    Literal["pairs", "days", "weeks", "entities"],
+    typer.Option(
+        help="What is taken to be independent: every day of every entity; days or weeks, on which "
+        "entities may move together; or entities, for laws that are used for others too."
+    ),
+]
+EachOption = Annotated[bool, typer.Option("--each", help="Every entity is a client of its own.")]
+AggregateOption = Annotated[
+    str, typer.Option(help="Time of day of the aggregation, UTC; slots go back from there.")
+]
+WorstLimitOption = Annotated[
+    float,
+    typer.Option(help="With adversary household: entities whose limit is above this take no part."),
+]
+UnitOption = Annotated[str, typer.Option(help="Of the readings, for labels.")]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Readings, and where slot 1 stands in the day."""
+
+    readings: Readings
+    first_slot: int
+
+
+def read(
+    file: Path,
+    columns: Columns,
+    timezone: str,
+    aggregate_at: str,
+    slots: int,
+) -> Chosen:
+    """Read a file, and say what the time of aggregation is where the readings come from."""
+    from agewise.fitting.readings import read_readings  # noqa: PLC0415
+
+    with progress_bar("reading") as advance:
+        found = read_readings(file, columns, timezone=timezone, progress=advance)
+    slot = _slot_of(aggregate_at, found)
+    if timezone != "UTC":
+        zone, start = ZoneInfo(timezone), found.first + timedelta(days=1)
+        midnight = start.replace(hour=0, minute=0)
+        at = [midnight + timedelta(days=d, minutes=slot * 24 * 60 // found.day) for d in (0, 182)]
+        local = sorted({f"{time.astimezone(zone):%H:%M}" for time in at})
+        people.print(
+            f"--aggregate-at {escape(aggregate_at)} is UTC: {' or '.join(local)} in {timezone}.",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+    return Chosen(found, (slot - slots + 1) % found.day)
+
+
+def choose_columns(
+    file: Path,
+    entity: str | None,
+    timestamp: str | None,
+    value: str | None,
+    *,
+    wide: bool,
+    yes: bool,
+) -> Columns:
+    """Which column says what: as told, or guessed, said, and on a terminal confirmed."""
+    from agewise.fitting.tables import Columns, infer_columns  # noqa: PLC0415
+
+    if wide and (entity is not None or value is not None):
+        raise InvalidInput("--wide", "with --entity or --value", "with --timestamp at most")
+    if entity is not None and timestamp is not None and value is not None:
+        return Columns(entity, timestamp, value)
+    with people.status("looking at the columns"):
+        columns = infer_columns(file, entity, timestamp, value, wide=wide)
+    people.print(
+        f"Taking {escape(columns.timestamp)} as the time"
+        + (", every other column as an entity" if columns.wide else
+           f", {escape(columns.entity)} as the entity, {escape(columns.value)} as the reading")
+        + "; --timestamp, --entity, --value and --wide say otherwise.",
+        soft_wrap=True, highlight=False,
+    )  # fmt: skip
+    if not yes and sys.stdin.isatty() and people.is_terminal:
+        typer.confirm("Is that right?", default=True, abort=True, err=True)
+    return columns
+
+
+def choose_states(
+    given: str | None, quantiles: int | None, least_error: int | None, found: Readings
+) -> States:
+    """State values: as told, or by the readings."""
+    from agewise.fitting import states  # noqa: PLC0415
+
+    if sum(choice is not None for choice in (given, quantiles, least_error)) > 1:
+        raise InvalidInput("--states, --quantiles, --least-error", "several", "one of them")
+    if given is not None:
+        try:
+            levels = [float(part) for part in given.split(",")]
+        except ValueError:
+            raise InvalidInput("--states", repr(given), "numbers, such as 20,50,100") from None
+        return states.given_states(levels, found.values)
+    if quantiles is not None:
+        return states.quantile_states(quantiles, found.values)
+    return states.least_error_states(2 if least_error is None else least_error, found.values)
+
+
+def _slot_of(time: str, found: Readings) -> int:
+    hour, _, minute = time.partition(":")
+    if not re.fullmatch(r"[0-9]{1,2}(:[0-9]{2})?", time):
+        raise InvalidInput("--aggregate-at", repr(time), "a time of day, such as 18:00")
+    minutes = int(hour) * 60 + int(minute or 0)
+    step = 24 * 60 // found.day
+    if minutes >= 24 * 60 or minutes % step:
+        allowed = f"a multiple of {step} minutes in a day" if found.day > 1 else "00:00"
+        raise InvalidInput("--aggregate-at", repr(time), allowed)
+    return minutes // step
+
+
+def choose_groups(path: Path | None, found: Readings, *, each: bool) -> dict[str, list[str]] | None:
+    """Clients and their entities; those that were not read are left out, and named."""
+    if each and path is not None:
+        raise InvalidInput("--each, --groups", "both", "one of them")
+    if path is None:
+        return {name: [name] for name in found.entities} if each else None
+    groups: dict[str, list[str]] = {}
+    unread: list[str] = []
+    known = set(found.entities)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            header = file.readline()
+            sign = max(",;\t", key=header.count)
+            names = [name.strip() for name in header.split(sign)]
+            if not {"entity", "client"} <= set(names):
+                raise InvalidInput(
+                    "--groups", f"{path} with the columns {', '.join(names)}", "entity and client"
+                )
+            for number, cells in enumerate(csv.reader(file, delimiter=sign), start=2):
+                row = dict(zip(names, (cell.strip() for cell in cells), strict=False))
+                if not cells:
+                    continue
+                if len(cells) != len(names) or not row["entity"] or not row["client"]:
+                    raise InvalidInput(
+                        f"--groups: row {number} of {path}", sign.join(cells),
+                        "an entity and a client",
+                    )  # fmt: skip
+                members = groups.setdefault(row["client"], [])
+                (members if row["entity"] in known else unread).append(row["entity"])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput(
+            "--groups", f"{path} ({error})", "a CSV file with the columns entity and client"
+        ) from None
+    for client, members in groups.items():
+        if not members:
+            raise InvalidInput(
+                f"--groups: client {client!r}", "no entity with usable readings", "one or more"
+            )
+    if not groups:
+        raise InvalidInput("--groups", f"{path}, empty", "an entity and a client a row")
+    if unread:
+        more = f" and {len(unread) - 8} more" if len(unread) > 8 else ""
+        people.print(
+            f"[yellow]In {escape(str(path))}, but without usable readings: "
+            f"{escape(', '.join(unread[:8]))}{more}.[/]",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+    return groups
