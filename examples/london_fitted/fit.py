@@ -35,6 +35,7 @@ def main(folder):
     return {
         "states": STATES,
         "confidence": CONFIDENCE,
+        "origin": made.problem.origin,
         "assumes": made.problem.clients[0].process.assumes,
         "day": found.day,
         "clients": [

@@ -89,7 +89,10 @@ def london_fitted() -> Problem:
         for one in document["clients"]
     ]  # fmt: skip
     slots = len(document["clients"][0]["joints"])
-    return Problem(clients, aggregate_at=slots, epsilon=0.5, name="london_fitted", unit="Wh")
+    return Problem(
+        clients, aggregate_at=slots, epsilon=0.5, name="london_fitted", unit="Wh",
+        origin=document["origin"],
+    )  # fmt: skip
 
 
 BUILT_IN: dict[str, Callable[[], Problem]] = {

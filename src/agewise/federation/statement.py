@@ -75,6 +75,7 @@ class Statement:
     clients: tuple[ClientStatement, ...]
     missing: tuple[str, ...]
     notes: tuple[str, ...]
+    unit: str = ""
     mechanism: str = "Laplace noise on the mean of the records, drawn by OpenDP"
     limits: tuple[str, ...] = LIMITS
 
@@ -108,7 +109,7 @@ class Statement:
             + (
                 "**The run did not complete.** "
                 if self.model is None
-                else f"Model: {self.model!r}. "
+                else f"Model: {self.model!r}{self._unit}. "
             )
             + f"Aggregated in slot {self.aggregate_at}, target ε = {self.target_epsilon:g} for "
             "every client.",
@@ -116,7 +117,8 @@ class Statement:
             f"Mechanism: {self.mechanism if self.private else 'a seeded stand-in'}; estimator "
             f"{self.estimator}, calibration {self.calibration}.",
             "",
-            "| client | collected in | age | records | Δ | sensitivity | noise scale "
+            f"| client | collected in | age | records | Δ | sensitivity{self._of} | noise "
+            f"scale{self._of} "
             "| aged ε (odds) | classical ε (odds) | total aged ε | total classical ε | releases |",
             "|---|---|---|---|---|---|---|---|---|---|---|---|",
         ]
@@ -140,6 +142,14 @@ class Statement:
         lines += [f"- {limit}" for limit in self.limits]
         lines += ["", f"Plan {self.plan}", f"Statement {self.digest}", ""]
         return "\n".join(lines)
+
+    @property
+    def _unit(self) -> str:
+        return f" {html.escape(self.unit, quote=False)}" if self.unit else ""
+
+    @property
+    def _of(self) -> str:
+        return f" ({self._unit.strip()})".replace("|", "\\|") if self.unit else ""
 
     @property
     def grounds(self) -> list[tuple[str, str]]:
@@ -196,6 +206,7 @@ def state_privacy(
         clients=rows,
         missing=missing,
         notes=plan.notes,
+        unit=problem.unit,
     )
 
 

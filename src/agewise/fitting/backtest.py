@@ -64,18 +64,20 @@ def replay_plans(
     *,
     first_slot: int,
     rng: np.random.Generator,
-    draws: int = 5,
+    draws: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Replayed]:
     """Carry plans out on recorded days: the local engine with OpenDP's noise, nothing recorded.
 
     `groups` names each client's entities, `first_slot` the slot of the day (from 0) that is slot
-    1. Every day without gaps is `draws` runs, whose mean loss counts. The schemes: records as
-    collected, records moved forward, everything fresh, and a random schedule. The loss is the
-    squared distance to the weighted mean of the entities' states in the aggregation slot. For a
-    fair judgement the problem's laws come from other days.
+    1. Every day without gaps is `draws` runs, whose mean loss counts (None: 5, or fewer for many
+    clients, which average over noise by themselves). The schemes: records as collected, records
+    moved forward, everything fresh, and a random schedule. The loss is the squared distance to
+    the weighted mean of the entities' states in the aggregation slot. For a fair judgement the
+    problem's laws come from other days.
     """
     slots, day = problem.aggregate_at, readings.day
+    times = max(1, 5 // len(problem.clients)) if draws is None else whole("draws", draws, 1)
     codes = states.index(readings.values)
     rows = {name: readings.rows(name, members) for name, members in groups.items()}
     taken = [row for members in rows.values() for row in members]
@@ -95,7 +97,7 @@ def replay_plans(
                 for name, members in rows.items()
             }
             for name, plan in schemes.items():
-                models = [replay(plan, sources).model for _ in range(draws)]
+                models = [replay(plan, sources).model for _ in range(times)]
                 losses[name].append(float(np.mean((np.array(models) - present) ** 2)))
         if progress is not None:
             progress(number + 1, len(starts))
