@@ -197,6 +197,24 @@ def test_guarantee_days_that_depend_on_each_other_within_weeks_are_allowed_for()
     assert missed["pairs"] > 15  # what it would be without
 
 
+@pytest.mark.parametrize("sampled", ["pairs", "days", "weeks", "entities"])
+def test_an_adversary_with_a_calendar_needs_a_wider_limit(sampled):
+    """On weekends what is collected stays, on weekdays it turns round: together they hide it."""
+    rng, days = np.random.default_rng(2), 7 * 200
+    now = rng.random((300, days)) < 0.5
+    weekend = (np.arange(days) + 2) % 7 >= 5  # the first day is a Wednesday
+    noise = rng.random(now.shape) < 0.1
+    later = np.where(weekend | (rng.random(days) < 0.3), now, ~now) ^ noise
+    codes = np.stack([now, later], axis=2).reshape(300, -1).astype(np.int8)
+    choices = {"first_slot": 0, "slots": 2, "sampled": sampled}
+    plain = fit_lag_law(codes, np.array([0.0, 1]), 2, **choices)
+    known = fit_lag_law(codes, np.array([0.0, 1]), 2, first_weekday=2, **choices)
+    assert plain.estimate[0] < 0.2
+    assert known.estimate[0] == pytest.approx(0.8, abs=0.02)
+    assert known.law.limits[0] >= known.estimate[0]
+    assert known.law.limits[0] > plain.law.limits[0]
+
+
 def test_too_little_data_is_refused():
     with pytest.raises(aw.InvalidInput, match="14 days or more"):
         fit_lag_law(walked(CHAIN, 3, 48 * 10), CHAIN.states, 48, first_slot=0, slots=6)

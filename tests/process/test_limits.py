@@ -211,11 +211,12 @@ def test_neighbours_that_depend_count_for_less():
     rng = np.random.default_rng(3)
     joint = true_joint(CHAIN, 2)
     alone = rng.multinomial(1, joint.ravel(), size=2_800).reshape(-1, 3, 3)
-    assert block_inflation(alone, 7).max() < 1.5
+    blocks = np.arange(2_800) // 7
+    assert block_inflation(alone, blocks).max() < 1.5
     weeks = rng.multinomial(1, joint.ravel(), size=400).reshape(-1, 3, 3)
-    factor = block_inflation(np.repeat(weeks, 7, axis=0), 7)  # every day of a week is the same
+    factor = block_inflation(np.repeat(weeks, 7, axis=0), blocks)  # every day of a week is the same
     assert factor == pytest.approx([7, 7, 7], rel=0.25)
-    assert (block_inflation(alone[:13], 7) == np.inf).all()  # no two weeks: nothing can be said
+    assert (block_inflation(alone[:7], blocks[:7]) == np.inf).all()  # no two weeks to compare
 
 
 @pytest.mark.parametrize(
@@ -243,6 +244,6 @@ def test_bad_counts_are_refused(arguments, choices, words):
 
 def test_bad_units_are_refused():
     with pytest.raises(aw.InvalidInput, match="units"):
-        block_inflation(np.ones((4, 2)), 7)
-    with pytest.raises(aw.InvalidInput, match="length is 0"):
-        block_inflation(np.ones((4, 2, 2)), 0)
+        block_inflation(np.ones((4, 2)), [0, 0, 1, 1])
+    with pytest.raises(aw.InvalidInput, match="one label a unit"):
+        block_inflation(np.ones((4, 2, 2)), [0, 1])

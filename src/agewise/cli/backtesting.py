@@ -20,6 +20,7 @@ from agewise.cli.console import (
 from agewise.cli.readings import (
     AdversaryOption,
     AggregateOption,
+    CalendarOption,
     EachOption,
     EntityOption,
     GroupsOption,
@@ -78,6 +79,7 @@ def backtest(
     epsilon: Annotated[float, typer.Option(help="Privacy target ε.")] = 0.1,
     adversary: AdversaryOption = "household",
     sampled: SampledOption = "days",
+    calendar: CalendarOption = False,
     worst_limit: WorstLimitOption = 0.9,
     unit: UnitOption = "",
     seed: Annotated[
@@ -103,8 +105,8 @@ def backtest(
     with people.status("measuring"):
         made = fit(
             before, chosen, epsilon=epsilon, first_slot=found.first_slot, slots=slots,
-            groups=members, adversary=adversary, sampled=sampled, worst_limit=worst_limit,
-            unit=unit,
+            groups=members, adversary=adversary, sampled=sampled, calendar=calendar,
+            worst_limit=worst_limit, unit=unit,
         )  # fmt: skip
     with people.status("replaying the adversary"):
         attacks = replay_adversary(made, before, after, first_slot=found.first_slot, seed=seed)

@@ -17,6 +17,7 @@ from agewise.cli.console import JsonOption, console, output_folder, people, prin
 from agewise.cli.readings import (
     AdversaryOption,
     AggregateOption,
+    CalendarOption,
     EachOption,
     EntityOption,
     GroupsOption,
@@ -73,6 +74,7 @@ def fit_command(
     ] = "measured",
     adversary: AdversaryOption = "household",
     sampled: SampledOption = "days",
+    calendar: CalendarOption = False,
     confidence: Annotated[
         float, typer.Option(help="That no Δ is below the truth, in any slot of any client.")
     ] = 0.95,
@@ -115,7 +117,7 @@ def fit_command(
     with people.status("measuring"):
         made = fit(
             found.readings, chosen, epsilon=epsilon, first_slot=found.first_slot, slots=slots,
-            groups=members, kind=kind, adversary=adversary, sampled=sampled,
+            groups=members, kind=kind, adversary=adversary, sampled=sampled, calendar=calendar,
             confidence=confidence, worst_limit=worst_limit, count_epsilon=count_epsilon,
             name=out.stem, unit=unit,
         )  # fmt: skip

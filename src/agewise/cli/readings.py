@@ -51,6 +51,10 @@ SampledOption = Annotated[
         "entities may move together; or entities, for laws that are used for others too."
     ),
 ]
+CalendarOption = Annotated[
+    bool,
+    typer.Option("--calendar", help="The adversary also knows whether it is a weekend (UTC)."),
+]
 EachOption = Annotated[bool, typer.Option("--each", help="Every entity is a client of its own.")]
 AggregateOption = Annotated[
     str, typer.Option(help="Time of day of the aggregation, UTC; slots go back from there.")

@@ -149,6 +149,7 @@ def fit(
     kind: Kind = "measured",
     adversary: Adversary = "household",
     sampled: Sampled = "days",
+    calendar: bool = False,
     confidence: float = 0.95,
     worst_limit: float = 0.9,
     count_epsilon: float | None = None,
@@ -166,7 +167,8 @@ def fit(
     of the whole group. `sampled` says what the readings are independent draws of: `pairs`
     (everything), `days` or `weeks` (entities may move together), or `entities`, for laws that
     will be used for entities that were not read (see `fit_lag_law`). With `household`, entities
-    whose limit is above `worst_limit` in the slot where fewest are take no part.
+    whose limit is above `worst_limit` in the slot where fewest are take no part. With
+    `calendar`, he also knows whether the aggregation is on a weekend.
 
     With `count_epsilon`, the counts that the laws are made of get noise of their own: the
     scenario is then that-much private about any 24 hours of each entity (classically), for measured
@@ -196,13 +198,15 @@ def fit(
     noise = None
     if count_epsilon is not None:
         noise = _count_noise(count_epsilon, kind, adversary, states, slots, readings.day)
+        if calendar:
+            raise InvalidInput("calendar", "with count_epsilon", "one of them")
     codes = states.index(readings.values)
     members = {"all": list(readings.entities)} if groups is None else dict(groups)
     left_out = _in_no_group(members, readings.entities)
     claims = sum(len(m) if adversary == "household" else 1 for m in members.values())
     measure = _Measure(
-        readings, codes, states.values, first_slot, slots, adversary, sampled, confidence, claims,
-        worst_limit, noise,
+        readings, codes, states.values, first_slot, slots, adversary, sampled, calendar,
+        confidence, claims, worst_limit, noise,
     )  # fmt: skip
     clients, found = [], []
     for client, entities in members.items():
@@ -289,6 +293,7 @@ class _Measure:
     slots: int
     adversary: str
     sampled: Sampled
+    calendar: bool
     confidence: float
     claims: int
     worst_limit: float
@@ -301,6 +306,7 @@ class _Measure:
             self.codes[rows], self.values, self.readings.day, first_slot=self.first_slot,
             slots=self.slots, starts=self.readings.first_of_day, confidence=self.confidence,
             claims=self.claims, sampled=self.sampled, noise=self.noise,
+            first_weekday=self.readings.first.weekday() if self.calendar else None,
         )  # fmt: skip
 
     def fit_for_a_limit(self, rows: list[int]) -> tuple[list[int], list[int]]:
@@ -326,15 +332,16 @@ class _Measure:
             each = [self.alone[row] for row in rows]
             limits = np.maximum(np.max([one.law.limits for one in each], axis=0), group.estimate)
             inflation = max(one.inflation for one in each)
+        weekend = ", but for whether it is a weekend" if self.calendar else ""
         widened = ""
         if self.sampled == "days" and self.noise is None:
             widened = " (the limits were widened as far as weeks vary more than that)"
         law = MeasuredLaw(
             group.law.joints, limits, self.values, confidence=self.confidence,
             day=self.readings.day,
-            assumes=f"{KNOWS[self.adversary]}; that {DRAWN[self.sampled]}{widened}; that gaps do "
-            "not depend on what would have been read; and that the days to come are like those "
-            "measured",
+            assumes=f"{KNOWS[self.adversary]}{weekend}; that {DRAWN[self.sampled]}{widened}; that "
+            "gaps do not depend on what would have been read; and that the days to come are like "
+            "those measured",
         )  # fmt: skip
         told = ClientFit(
             client, names, group.pairs, inflation, tuple(group.estimate.tolist()),

@@ -120,6 +120,7 @@ def fit_lag_law(
     confidence: float = 0.95,
     claims: int = 1,
     sampled: Sampled = "days",
+    first_weekday: int | None = None,
     noise: CountNoise | None = None,
 ) -> LagLaw:
     """Measure the joint law of (value at collection, value at aggregation), slot by slot.
@@ -138,6 +139,9 @@ def fit_lag_law(
     - `entities`: days of an entity may depend on each other in any way, but nothing moves all
       entities together; entities that were not read follow the law too.
 
+    With `first_weekday`, that of the first day of `codes` (Monday is 0), the limits hold for an
+    adversary too who knows whether the aggregation is on a weekend.
+
     Guarantees
         If the readings are what `sampled` says, then with probability `confidence` no limit is
         below the Δ of the law that a pair follows on average over them (see `delta_limit`). Gaps
@@ -153,47 +157,65 @@ def fit_lag_law(
     if days.size < FEWEST_DAYS:
         raise InvalidInput("readings", f"{days.size} days", f"{FEWEST_DAYS} days or more")
     size = values.size
-    failure = (1 - confidence) / max(1, length - 1) / claims
+    week = np.arange(days.size) // WEEK
+    kinds = [np.full(days.size, True)]
+    if first_weekday is not None:
+        weekend = ((starts + days + length - 1) // day + first_weekday) % WEEK >= WEEK - 2
+        kinds += [weekend, ~weekend]
+    failure = (1 - confidence) / max(1, length - 1) / claims / len(kinds)
     later = codes[:, days + length - 1]
     joints, limits, estimates, worst, fewest = [], [], [], 1.0, np.inf
     for slot in range(length):
         now = codes[:, days + slot]
-        units, most = _units(now, later, size, sampled)
-        total = units.sum(axis=0)
+        total = _tally(now, later, size).sum(axis=0)
         if not total.sum():
             raise InvalidInput("readings", f"no pair at slot {slot + 1}", "fuller readings")
         if noise is not None:
             total = noise.add(total, diagonal=slot == length - 1)
         fewest = min(fewest, total.sum())
         joints.append(total / total.sum())
-        estimates.append(table_delta(total))
         if slot == length - 1:
             limits.append(1.0)
+            estimates.append(1.0)
             continue
-        factor = np.ones(size)
-        if noise is None and sampled == "days":
-            factor = block_inflation(units, WEEK)
-            worst = max(worst, float(factor.max()))
-        if noise is not None:
-            slack = noise.slack(total.size, failure / 2)
-            many = None if sampled == "pairs" else len(units)
-            limit = delta_limit(total, failure / 2, units=many, most=most, slack=slack)
-        elif sampled == "pairs" or most == 1:
-            limit = delta_limit(total, failure, inflation=factor)
+        found = [table_delta(total)]
+        if noise is None:
+            bounds = []
+            for kind in kinds:
+                limit, factor = _limit(
+                    now[:, kind], later[:, kind], week[kind], size, sampled, failure
+                )
+                bounds.append(limit)
+                worst = max(worst, factor)
+                found.append(table_delta(_tally(now[:, kind], later[:, kind], size).sum(axis=0)))
+            limit = max(bounds)
         else:
-            limit = delta_limit(units, failure, most=most, inflation=factor)
+            units = {"pairs": None, "days": days.size, "weeks": int(week[-1]) + 1}
+            most = {"pairs": 1, "days": len(codes), "weeks": WEEK * len(codes)}
+            limit = delta_limit(
+                total, failure / 2, units=units.get(sampled, len(codes)),
+                most=most.get(sampled, days.size), slack=noise.slack(total.size, failure / 2),
+            )  # fmt: skip
+        estimates.append(max(found))
         limits.append(max(limit, estimates[-1]))
-    estimates[-1] = 1.0
     law = MeasuredLaw(joints, limits, values, confidence=confidence, day=day)
     return LagLaw(law, np.array(estimates), int(fewest), worst)
 
 
-def _units(now: Codes, later: Codes, size: int, sampled: Sampled) -> tuple[Array, int]:
-    """Counts by independent unit, and how many pairs a unit can have."""
+def _limit(
+    now: Codes, later: Codes, week: NDArray[np.intp], size: int, sampled: Sampled, failure: float
+) -> tuple[float, float]:
+    """A limit on Δ from states at collection and aggregation `[entity, day]`, and its widening."""
     if sampled == "entities":
-        return _tally(now, later, size), now.shape[1]
-    if sampled != "weeks":
-        return _tally(now.T, later.T, size), len(now)
+        return delta_limit(_tally(now, later, size), failure, most=max(1, now.shape[1])), 1.0
     days = _tally(now.T, later.T, size)
-    starts = np.arange(0, len(days), WEEK)
-    return np.add.reduceat(days, starts, axis=0), WEEK * len(now)
+    if sampled == "pairs":
+        return delta_limit(days.sum(axis=0), failure), 1.0
+    if sampled == "weeks":
+        weeks = np.zeros((int(week.max(initial=0)) + 1, size, size))
+        np.add.at(weeks, week, days)
+        return delta_limit(weeks, failure, most=WEEK * len(now)), 1.0
+    factor = block_inflation(days, week)
+    if len(now) == 1:  # days are pairs
+        return delta_limit(days.sum(axis=0), failure, inflation=factor), float(factor.max())
+    return delta_limit(days, failure, most=len(now), inflation=factor), float(factor.max())

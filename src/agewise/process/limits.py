@@ -93,24 +93,27 @@ def delta_limit(
     return _widest(np.minimum(share, 1.0), size)
 
 
-def block_inflation(units: ArrayLike, length: int) -> Array:
-    """How much less than independent units say units of which neighbours depend on each other.
+def block_inflation(units: ArrayLike, blocks: ArrayLike) -> Array:
+    """How much less than independent units say units that depend on each other within blocks.
 
-    `units[u, x, y]` are the counts of units in their order. For each later value: the variance of
-    sums over blocks of `length` units, over what it would be if units were independent; at least
-    1. An estimate, not a bound.
+    `units[u, x, y]` are the counts of each unit, `blocks[u]` the block it is in. For each later
+    value: the variance of sums over blocks, over what it would be if units were independent; at
+    least 1. An estimate, not a bound.
     """
     tables = finite_array("units", units, "tables of counts")
     if tables.ndim != 3 or tables.shape[1] != tables.shape[2]:
         raise InvalidInput("units", f"of shape {tables.shape}", "shape (units, S, S)")
-    blocks = len(tables) // whole("length", length, 1)
-    if blocks < 2:
+    label = np.unique(np.asarray(blocks), return_inverse=True)[1]
+    if label.shape != (len(tables),):
+        raise InvalidInput("blocks", f"of shape {label.shape}", "one label a unit")
+    if label.max() < 1:
         return np.full(tables.shape[1], np.inf)
     seen = tables.sum(axis=0).sum(axis=0)
     share = tables.sum(axis=0) / np.maximum(seen, 1e-300)
-    rest = (tables - share * tables.sum(axis=1)[:, None, :])[: blocks * length]
-    between = (rest.reshape(blocks, length, *rest.shape[1:]).sum(axis=1) ** 2).sum(axis=(0, 1))
-    alone = (rest**2).sum(axis=(0, 1))
+    rest = tables - share * tables.sum(axis=1)[:, None, :]
+    sums = np.zeros((label.max() + 1, *rest.shape[1:]))
+    np.add.at(sums, label, rest)
+    between, alone = (sums**2).sum(axis=(0, 1)), (rest**2).sum(axis=(0, 1))
     ratio = np.divide(between, alone, out=np.ones_like(alone), where=alone > 0)
     return np.asarray(np.maximum(ratio, 1.0))
 
