@@ -9,6 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from agewise.cli import readings as given
 from agewise.cli.console import (
     JsonOption,
     console,
@@ -16,30 +17,6 @@ from agewise.cli.console import (
     people,
     print_json,
     progress_bar,
-)
-from agewise.cli.readings import (
-    AdversaryOption,
-    AggregateOption,
-    CalendarOption,
-    EachOption,
-    EntityOption,
-    GroupsOption,
-    LeastErrorOption,
-    QuantilesOption,
-    ReadingsArgument,
-    SampledOption,
-    StatesOption,
-    TimestampOption,
-    TimezoneOption,
-    UnitOption,
-    ValueOption,
-    WideOption,
-    WorstLimitOption,
-    YesOption,
-    choose_columns,
-    choose_groups,
-    choose_states,
-    read,
 )
 
 if TYPE_CHECKING:
@@ -62,26 +39,26 @@ SCHEMES = {
     epilog="Example: agewise backtest meters.parquet --states 60,250 --each --adversary household"
 )
 def backtest(
-    readings: ReadingsArgument,
-    states: StatesOption = None,
-    quantiles: QuantilesOption = None,
-    least_error: LeastErrorOption = None,
-    entity: EntityOption = None,
-    timestamp: TimestampOption = None,
-    value: ValueOption = None,
-    wide: WideOption = False,
-    yes: YesOption = False,
-    timezone: TimezoneOption = "UTC",
-    groups: GroupsOption = None,
-    each: EachOption = False,
-    aggregate_at: AggregateOption = "18:00",
+    readings: given.ReadingsArgument,
+    states: given.StatesOption = None,
+    quantiles: given.QuantilesOption = None,
+    least_error: given.LeastErrorOption = None,
+    entity: given.EntityOption = None,
+    timestamp: given.TimestampOption = None,
+    value: given.ValueOption = None,
+    wide: given.WideOption = False,
+    yes: given.YesOption = False,
+    timezone: given.TimezoneOption = "UTC",
+    groups: given.GroupsOption = None,
+    each: given.EachOption = False,
+    aggregate_at: given.AggregateOption = "18:00",
     slots: Annotated[int, typer.Option(help="Slots, the aggregation included.")] = 49,
     epsilon: Annotated[float, typer.Option(help="Privacy target ε.")] = 0.1,
-    adversary: AdversaryOption = "household",
-    sampled: SampledOption = "days",
-    calendar: CalendarOption = False,
-    worst_limit: WorstLimitOption = 0.9,
-    unit: UnitOption = "",
+    adversary: given.AdversaryOption = "household",
+    sampled: given.SampledOption = "days",
+    calendar: given.CalendarOption = False,
+    worst_limit: given.WorstLimitOption = 0.9,
+    unit: given.UnitOption = "",
     seed: Annotated[
         int, typer.Option(min=0, help="Of the adversary's noise and the random schedule.")
     ] = 0,
@@ -97,11 +74,11 @@ def backtest(
     from agewise.fitting.backtest import replay_adversary, replay_plans  # noqa: PLC0415
     from agewise.fitting.fit import fit  # noqa: PLC0415
 
-    columns = choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
-    found = read(readings, columns, timezone, aggregate_at, slots)
+    columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
+    found = given.read(readings, columns, timezone, aggregate_at, slots)
     before, after = found.readings.split(0.5)
-    chosen = choose_states(states, quantiles, least_error, before)
-    members = choose_groups(groups, found.readings, each=each)
+    chosen = given.choose_states(states, quantiles, least_error, before)
+    members = given.choose_groups(groups, found.readings, each=each)
     with people.status("measuring"):
         made = fit(
             before, chosen, epsilon=epsilon, first_slot=found.first_slot, slots=slots,

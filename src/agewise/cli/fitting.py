@@ -13,31 +13,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from agewise.cli import readings as given
 from agewise.cli.console import JsonOption, console, output_folder, people, print_json, wrote
-from agewise.cli.readings import (
-    AdversaryOption,
-    AggregateOption,
-    CalendarOption,
-    EachOption,
-    EntityOption,
-    GroupsOption,
-    LeastErrorOption,
-    QuantilesOption,
-    ReadingsArgument,
-    SampledOption,
-    StatesOption,
-    TimestampOption,
-    TimezoneOption,
-    UnitOption,
-    ValueOption,
-    WideOption,
-    WorstLimitOption,
-    YesOption,
-    choose_columns,
-    choose_groups,
-    choose_states,
-    read,
-)
 from agewise.errors import InvalidInput
 from agewise.scenario import dump_scenario
 
@@ -53,32 +30,32 @@ commands = typer.Typer()
     "--aggregate-at 18:00 --out mine.toml",
 )
 def fit_command(
-    readings: ReadingsArgument,
-    states: StatesOption = None,
-    quantiles: QuantilesOption = None,
-    least_error: LeastErrorOption = None,
-    entity: EntityOption = None,
-    timestamp: TimestampOption = None,
-    value: ValueOption = None,
-    wide: WideOption = False,
-    yes: YesOption = False,
-    timezone: TimezoneOption = "UTC",
-    groups: GroupsOption = None,
-    each: EachOption = False,
-    aggregate_at: AggregateOption = "18:00",
+    readings: given.ReadingsArgument,
+    states: given.StatesOption = None,
+    quantiles: given.QuantilesOption = None,
+    least_error: given.LeastErrorOption = None,
+    entity: given.EntityOption = None,
+    timestamp: given.TimestampOption = None,
+    value: given.ValueOption = None,
+    wide: given.WideOption = False,
+    yes: given.YesOption = False,
+    timezone: given.TimezoneOption = "UTC",
+    groups: given.GroupsOption = None,
+    each: given.EachOption = False,
+    aggregate_at: given.AggregateOption = "18:00",
     slots: Annotated[int, typer.Option(help="Slots to plan over, the aggregation included.")] = 24,
     epsilon: Annotated[float, typer.Option(help="Privacy target ε of every client.")] = 0.5,
     kind: Annotated[
         Literal["measured", "periodic", "chain"],
         typer.Option(help="The measured lag law, or a chain that assumes more."),
     ] = "measured",
-    adversary: AdversaryOption = "household",
-    sampled: SampledOption = "days",
-    calendar: CalendarOption = False,
+    adversary: given.AdversaryOption = "household",
+    sampled: given.SampledOption = "days",
+    calendar: given.CalendarOption = False,
     confidence: Annotated[
         float, typer.Option(help="That no Δ is below the truth, in any slot of any client.")
     ] = 0.95,
-    worst_limit: WorstLimitOption = 0.9,
+    worst_limit: given.WorstLimitOption = 0.9,
     count_epsilon: Annotated[
         float | None,
         typer.Option(help="Noise on the counts: the scenario itself is private about each day."),
@@ -86,7 +63,7 @@ def fit_command(
     ledgers: Annotated[
         Path | None, typer.Option(help="With --count-epsilon: the clients' ledgers, to record it.")
     ] = None,
-    unit: UnitOption = "",
+    unit: given.UnitOption = "",
     out: Annotated[Path, typer.Option(help="The scenario file to write.")] = Path("fitted.toml"),
     force: Annotated[bool, typer.Option("--force", help="Write over a scenario file.")] = False,
     report: Annotated[
@@ -110,10 +87,10 @@ def fit_command(
             "--count-epsilon, --ledgers", "one without the other", "both, or neither",
             "What noisy counts tell has to be accounted for.",
         )  # fmt: skip
-    columns = choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
-    found = read(readings, columns, timezone, aggregate_at, slots)
-    chosen = choose_states(states, quantiles, least_error, found.readings)
-    members = choose_groups(groups, found.readings, each=each)
+    columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
+    found = given.read(readings, columns, timezone, aggregate_at, slots)
+    chosen = given.choose_states(states, quantiles, least_error, found.readings)
+    members = given.choose_groups(groups, found.readings, each=each)
     with people.status("measuring"):
         made = fit(
             found.readings, chosen, epsilon=epsilon, first_slot=found.first_slot, slots=slots,
