@@ -31,8 +31,9 @@ def test_losses_on_readings_that_keep_to_the_law_are_as_promised():
     states = given_states([10, 20], found.values)
     problem = aw.Problem([aw.Client("all", CHAIN, samples=20)], 6, 0.5)
     rows = replay_plans(
-        problem, found, states, {"all": found.entities}, first_slot=5, rng=np.random.default_rng(1)
-    )
+        problem, found, states, {"all": found.entities}, first_slot=5, rng=np.random.default_rng(1),
+        draws=1,
+    )  # fmt: skip
     assert [row.scheme for row in rows] == ["plain", "propagated", "classical, fresh", "random"]
     for row in rows:
         assert row.days == 400
