@@ -170,6 +170,12 @@ class Plan:
         for told, true in zip(self.assignments, fresh.assignments, strict=True):
             for name, value in asdict(true).items():
                 _same(f"{name} of client {told.client!r}", getattr(told, name), value)
+        for note in fresh.notes:
+            if note not in self.notes:
+                raise InvalidInput(
+                    "plan: notes", f"without {note!r}", "all that its scenario implies",
+                    "Make the plan again.",
+                )  # fmt: skip
         _same("gap", self.gap, fresh.gap)
         if self.bound is not None:
             _same("bound", self.bound, fresh.bound)

@@ -103,6 +103,10 @@ class Problem:
         name, times = Counter(c.name for c in members).most_common(1)[0]
         if times > 1:
             raise InvalidInput("clients", f"{times} named {name!r}", "distinct names")
+        for name in ("unit", "origin"):
+            text = getattr(self, name)
+            if not isinstance(text, str) or len(text.splitlines()) > 1:
+                raise InvalidInput(name, repr(text), "one line of text")
         last = whole("aggregate_at", self.aggregate_at, 1, LARGEST_SLOT)
         object.__setattr__(self, "aggregate_at", last)
         object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))

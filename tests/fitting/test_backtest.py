@@ -102,11 +102,39 @@ def test_one_exposed_household_among_many_is_found():
     assert naive.too_good
 
 
+def test_a_true_claim_about_the_population_stands_though_households_differ():
+    """Half of them keep what they had, half turn it round: only who knows which is which gains."""
+    rng = np.random.default_rng(4)
+    for _ in range(4):
+        high = np.zeros((40, 400 * 24), dtype=bool)
+        for day in range(400):
+            now = rng.random(40) < 0.5
+            later = np.where(np.arange(40) < 20, now, ~now) ^ (rng.random(40) < 0.1)
+            high[:, day * 24 + 5], high[:, day * 24 + 10] = now, later
+        before, after = readings(np.where(high, 20.0, 10.0)).split(0.5)
+        made = fit(
+            before, given_states([10, 20], before.values), epsilon=0.1, first_slot=5, slots=6,
+            adversary="population", sampled="pairs",
+        )  # fmt: skip
+        assert made.clients[0].limits[0] < 0.3
+        honest, _ = replay_adversary(made, before, after, first_slot=5)
+        assert not honest.too_good, honest
+        assert honest.exposed == ()
+
+
 def test_an_adversary_needs_somebody_to_watch():
     values = walk(6, 60, seed=1)
     values[:4, 24 * 30 :] = 10.0
     with pytest.raises(aw.InvalidInput, match=r"2 household\(s\) that change"):
-        attacked(values, adversary="population", each=False)
+        attacked(values)
+    before, after = readings(walk(6, 60, seed=1)).split(0.5)
+    made = fit(
+        before, given_states([10, 20], before.values), epsilon=0.1, first_slot=5, slots=6,
+        adversary="population",
+    )  # fmt: skip
+    week, _ = after.split(0.3)
+    with pytest.raises(aw.InvalidInput, match=r"2 week\(s\) to judge by"):
+        replay_adversary(made, before, week, first_slot=5)
 
 
 @pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
@@ -124,14 +152,14 @@ def test_london_households_keep_the_measured_claim_only(adversary, each):
     honest, naive = replay_adversary(made, before, after, first_slot=36)
     assert not honest.too_good
     assert naive.too_good
-    assert naive.exposed
+    assert bool(naive.exposed) == each  # a claim about the population is about no single one
     assert naive.households > 40
 
 
-def watched(true, called):
+def watched(name, called):
     one = np.array([[True, False], [False, True]] * 50)
     calls = {"always": np.ones((100, 2)), "right": one.astype(float)}[called]
-    return _Watched(true, 0.1, 0.0, one, calls)
+    return _Watched(name, 1, 0.1, 0.0, one, calls, np.arange(100) // 7)
 
 
 def test_a_perfect_leak_is_not_overlooked():

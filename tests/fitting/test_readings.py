@@ -153,7 +153,10 @@ def hours(count, form="m0,2024-01-{day:02d} {hour:02d}:00,{value}", start=0):
         ([*hours(3), "m0,,1"], r"line 5: nothing"),
         ([], r"without a usable row \(0 rows"),
         ([""], r"without a usable row \(0 rows"),
-        (hours(9, "m0,2024-01-{day:02d} {hour:02d}:07,{value}"), "all off the grid .*00:07"),
+        (
+            [*hours(72), *hours(4, "m0,2024-02-{day:02d} {hour:02d}:07,{value}")],
+            "4 of 76 off the grid of 60 min from 2024-01-01 00:00:00",
+        ),
         ([*hours(3), "m0,2024-01-01 03:00,1,9"], "line 5 with 4 fields, the first has 3"),
         ([*hours(30), "m0,2924-01-01 03:00,1"], r"to 2924-01-01; .* stray date"),
     ],
@@ -197,6 +200,46 @@ def test_a_long_file_is_not_taken_for_a_wide_one(tmp_path):
     numbered = long_frame().with_columns(meter=pl.col("meter").replace_strict("a", 7, default=8))
     with pytest.raises(aw.InvalidInput, match="the same times over and over"):
         read_readings(written(tmp_path, numbered, "s.csv"), Columns("", "time", ""))
+
+
+def test_meters_may_be_read_at_any_minute(tmp_path):
+    found = read_readings(text(tmp_path, *hours(48, "m0,2024-01-{day:02d} {hour:02d}:07,{value}")))
+    assert found.values.shape == (1, 48)
+    assert (found.first.minute, found.first_of_day, found.quality.off_grid) == (7, 0, 0)
+    india = read_readings(text(tmp_path, *hours(48)), timezone="Asia/Kolkata")
+    assert india.values.shape == (1, 48)
+    assert india.first == datetime(2023, 12, 31, 18, 30, tzinfo=UTC)
+
+
+def test_clock_changes_off_the_grid_are_named(tmp_path):
+    local = pl.datetime_range(
+        datetime(2013, 1, 1), datetime(2013, 11, 1), "4h", eager=True, closed="left"
+    )
+    frame = pl.DataFrame({"meter": "a", "time": local, "kwh": 1.0})
+    with pytest.raises(aw.InvalidInput, match=r"off the grid of 240 min .* Clock changes"):
+        read_readings(written(tmp_path, frame), timezone="Europe/London")
+
+
+def test_unreadable_times_are_no_clock_change(tmp_path):
+    with pytest.raises(aw.InvalidInput, match=r"1 that cannot be read \(line 26: 'n/a'\)"):
+        read_readings(text(tmp_path, *hours(24), "m0,n/a,1"), timezone="Europe/London")
+
+
+@pytest.mark.parametrize("odd", [pl.lit(True), pl.col("timestamp")], ids=["yes or no", "time"])
+def test_columns_of_a_wide_file_are_numbers(tmp_path, odd):
+    times = [t.replace(tzinfo=None) for t in stamps(96)]
+    frame = pl.DataFrame({"timestamp": times, "m1": np.arange(96.0), "m2": 1.0})
+    path = written(tmp_path, frame.with_columns(odd.alias("odd")))
+    with pytest.raises(aw.InvalidInput, match=r"column 'odd' .* Leave the column out"):
+        read_readings(path, Columns("", "timestamp", ""))
+
+
+def test_entities_may_have_any_name(tmp_path):
+    times = [t.replace(tzinfo=None) for t in stamps(96)]
+    names = ["entity", "value", "at", "number", "cell", "agewise row", "row", "times"]
+    frame = pl.DataFrame({"timestamp": times, **{name: np.arange(96.0) for name in names}})
+    found = read_readings(written(tmp_path, frame), Columns("", "timestamp", ""))
+    assert found.entities == tuple(sorted(names))
 
 
 def test_numbers_beyond_all_meters_are_none(tmp_path):

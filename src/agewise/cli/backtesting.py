@@ -56,7 +56,6 @@ def backtest(
     epsilon: Annotated[float, typer.Option(help="Privacy target ε.")] = 0.1,
     adversary: given.AdversaryOption = "household",
     sampled: given.SampledOption = "days",
-    calendar: given.CalendarOption = False,
     worst_limit: given.WorstLimitOption = 0.9,
     unit: given.UnitOption = "",
     seed: Annotated[
@@ -82,7 +81,7 @@ def backtest(
     with people.status("measuring"):
         made = fit(
             before, chosen, epsilon=epsilon, first_slot=found.first_slot, slots=slots,
-            groups=members, adversary=adversary, sampled=sampled, calendar=calendar,
+            groups=members, adversary=adversary, sampled=sampled,
             worst_limit=worst_limit, unit=unit,
         )  # fmt: skip
     with people.status("replaying the adversary"):

@@ -135,6 +135,8 @@ def _write(out: Path, text: str, record: Callable[[], None] | None) -> None:
 
 
 def _header(made: Fit) -> str:
+    from agewise.fitting.fit import printable  # noqa: PLC0415
+
     lines = [made.problem.origin]
     if made.kind == "measured":
         lines.append(
@@ -152,7 +154,7 @@ def _header(made: Fit) -> str:
             f"Its counts have noise: classical ε {made.count_epsilon:g} about any 24 hours of each "
             "entity, recorded in the clients' ledgers."
         )
-    return "".join(f"# {line}\n" for line in lines)
+    return "".join(f"# {printable(line)}\n" for line in lines)
 
 
 def _print(made: Fit) -> None:

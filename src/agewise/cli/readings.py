@@ -173,7 +173,7 @@ def choose_groups(path: Path | None, found: Readings, *, each: bool) -> dict[str
         with path.open(newline="", encoding="utf-8-sig") as file:
             header = file.readline()
             sign = max(",;\t", key=header.count)
-            names = [name.strip() for name in header.split(sign)]
+            names = [name.strip() for name in next(csv.reader([header], delimiter=sign), [])]
             if not {"entity", "client"} <= set(names):
                 raise InvalidInput(
                     "--groups", f"{path} with the columns {', '.join(names)}", "entity and client"

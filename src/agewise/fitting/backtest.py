@@ -36,6 +36,8 @@ BY_CHANCE = 1 / 2000
 """How often an adversary may be called too good who is not (Student's t over households)."""
 FEWEST = 5
 """Households that a judgement needs."""
+FEWEST_WEEKS = 3
+"""Weeks that a judgement needs."""
 DRAWS = 20
 """Draws of the noise by which the adversary chooses how sure he wants to be."""
 
@@ -138,12 +140,13 @@ class Attack:
     He knows what everybody else released, the noise, and the law that the fit grants him. For
     each state he says "it is in that state now" when the release makes that likely enough; how
     likely he chose on the days of the fit. `hits` is how often he says so where it is true,
-    `false_alarms` where it is not, means over households and states. The claimed ε allows hits of
-    at most e^ε times the false alarms, in each household. `excess` is by how many standard errors
-    (over households and over weeks) he beats that on average, and `chance` how often one who just
-    keeps to it looks as good (Student's t). `exposed` are the households that by themselves refute
-    the claim (exact binomial limits, together 1 in 2,000). `too_good` if there are any, or if
-    `chance` is less than 1 in 2,000.
+    `false_alarms` where it is not, means over states. The claimed ε allows hits of at most e^ε
+    times the false alarms: in each household, or for an adversary who knows the population only,
+    over all households of a client. `excess` is by how many standard errors (over households and
+    over weeks; over weeks only for the population) he beats that on average, and `chance` how
+    often one who just keeps to it looks as good (Student's t). `exposed` are the households that
+    by themselves refute a claim about each (exact binomial limits, together 1 in 2,000).
+    `too_good` if there are any, or if `chance` is less than 1 in 2,000.
     """
 
     claim: str
@@ -188,32 +191,52 @@ def replay_adversary(
         if not isinstance(client.process, MeasuredLaw):
             raise InvalidInput("made", f"a fit of kind {made.kind}", "one of kind measured")
         rows = before.rows(client.name, told.members)
-        codes = made.states.index(before.values[rows])
-        pooled = fit_chain(codes, made.states.values)
-        for row, name, own in zip(rows, told.members, codes, strict=True):
-            (was, is_then), (old, new) = (both[row] for both in pairs)
+        limit = float(client.process.limits[collect_at - 1])
+        law = client.process.joints[collect_at - 1]
+        for name, part in _parties(made.adversary, client.name, told.members, rows):
+            was, is_then, _ = _together(pairs[0], part)
+            old, new, week = _together(pairs[1], part)
             if np.unique(new[new >= 0]).size < 2:
                 continue  # always in the same state when it counts
-            law, chain = client.process.joints[collect_at - 1], pooled
+            chain = fit_chain(made.states.index(before.values[part]), made.states.values)
             if made.adversary == "household":
-                law, chain = (
-                    _table(was, is_then, made.states.values.size),
-                    fit_chain(own[None], made.states.values),
-                )
-            limit = float(client.process.limits[collect_at - 1])
+                law = _table(was, is_then, made.states.values.size)
             for claim, share in (("measured", limit), ("chain", float(delta(chain, age)))):
                 reach = float(np.ptp(made.states.values))
                 scale = reach / classical_epsilon(epsilon, share) if share > 0 else 0.0
                 guess = _Guess(law + 1e-4, made.states.values, scale, math.exp(epsilon))
                 at = guess.thresholds(was, is_then, rng)
-                watched[claim].append(_Watched(name, share, scale, *guess.calls(old, new, at, rng)))
-    if len(watched["chain"]) < FEWEST:
-        count = len(watched["chain"])
+                true, called = guess.calls(old, new, at, rng)
+                watched[claim].append(_Watched(name, len(part), share, scale, true, called, week))
+    households = sum(one.households for one in watched["chain"])
+    if households < FEWEST:
         raise InvalidInput(
-            "readings", f"{count or 'no'} household(s) that change when it counts",
+            "readings", f"{households or 'no'} household(s) that change when it counts",
             f"{FEWEST} or more", "Choose other states.",
         )  # fmt: skip
-    return [_judge(claim, age, rows, epsilon) for claim, rows in watched.items()]
+    alone = made.adversary == "household"
+    return [_judge(claim, age, rows, epsilon, alone=alone) for claim, rows in watched.items()]
+
+
+def _parties(
+    adversary: str, client: str, members: Sequence[str], rows: list[int]
+) -> list[tuple[str, list[int]]]:
+    """Whom a claim is about: each household, or all of a client without regard to who is who."""
+    if adversary == "household":
+        return [(name, [row]) for name, row in zip(members, rows, strict=True)]
+    return [(client, rows)]
+
+
+def _together(
+    pairs: list[tuple[Codes, Codes]], rows: list[int]
+) -> tuple[Codes, Codes, NDArray[np.intp]]:
+    """States at collection and aggregation of several households in a row, and their weeks."""
+    days = np.arange(pairs[0][0].size)
+    return (
+        np.concatenate([pairs[row][0] for row in rows]),
+        np.concatenate([pairs[row][1] for row in rows]),
+        np.tile(days // WEEK, len(rows)),
+    )
 
 
 def _pairs(
@@ -284,59 +307,70 @@ class _Guess:
 
 @dataclass(frozen=True)
 class _Watched:
+    """What is true `[day, state]` and what was called (NaN: no day) of those a claim is about."""
+
     name: str
+    households: int
     delta: float
     scale: float
     true: NDArray[np.bool_]
     called: Array
+    week: NDArray[np.intp]
+
+    def rates(self, without: int = -1) -> tuple[Array, Array]:
+        """Hits and false alarms by state, NaN where a state is always or never there."""
+        told = np.isfinite(self.called) & (self.week != without)[:, None]
+        calls = np.where(told, self.called, 0.0)
+        with np.errstate(invalid="ignore"):
+            hits = (calls * self.true).sum(axis=0) / (told & self.true).sum(axis=0)
+            alarms = (calls * ~self.true).sum(axis=0) / (told & ~self.true).sum(axis=0)
+        both = np.isfinite(hits) & np.isfinite(alarms)
+        return np.where(both, hits, np.nan), np.where(both, alarms, np.nan)
+
+    def beyond(self, allowed: float, without: int = -1) -> float:
+        """Hits − e^ε · false alarms, the mean over states."""
+        hits, alarms = self.rates(without)
+        seen = np.isfinite(hits)
+        return float((hits - allowed * alarms)[seen].mean()) if seen.any() else 0.0
+
+    def refutes(self, allowed: float, level: float) -> bool:
+        """Whether in some state hits are surely more than the claim allows (independent days)."""
+        told = np.isfinite(self.called)
+        calls = np.where(told, self.called, 0.0)
+        n_true, n_not = (told & self.true).sum(axis=0), (told & ~self.true).sum(axis=0)
+        k_true, k_not = (calls * self.true).sum(axis=0), (calls * ~self.true).sum(axis=0)
+        each = level / 2 / n_true.size
+        least = np.where(k_true > 0, beta.ppf(each, np.maximum(k_true, 1), n_true - k_true + 1), 0)
+        most = np.where(n_not > k_not, beta.isf(each, k_not + 1, np.maximum(n_not - k_not, 1)), 1)
+        return bool((least > allowed * most).any())
 
 
-def _judge(claim: str, age: int, rows: list[_Watched], epsilon: float) -> Attack:
-    """Households are judged together and each by itself; days of a week may depend."""
+def _judge(
+    claim: str, age: int, rows: list[_Watched], epsilon: float, *, alone: bool = True
+) -> Attack:
+    """Judge all parties together, and households each by itself; days of a week may depend."""
     allowed = math.exp(epsilon)
-    true = np.stack([row.true for row in rows])
-    called = np.stack([row.called for row in rows])
-    beyond, hits, alarms = _beyond(true, called, allowed)
+    weeks = np.unique(np.concatenate([row.week for row in rows]))
+    if weeks.size < FEWEST_WEEKS:
+        raise InvalidInput(
+            "readings", f"{weeks.size} week(s) to judge by", f"{FEWEST_WEEKS} or more"
+        )
+    beyond = np.array([row.beyond(allowed) for row in rows])
     mean, count = float(beyond.mean()), beyond.size
-    over_households = float(beyond.var(ddof=1)) / count
-    weeks = np.arange(true.shape[1]) // WEEK
-    without = [
-        float(_beyond(true[:, weeks != week], called[:, weeks != week], allowed)[0].mean())
-        for week in np.unique(weeks)
-    ]
-    over_weeks = (len(without) - 1) * float(np.var(without))
-    error = math.sqrt(over_households + over_weeks)
-    excess = mean / error if error > 0 else math.copysign(math.inf, mean) if mean else 0.0
-    chance = float(student.sf(excess, max(1, min(count, len(without)) - 1)))
-    exposed = tuple(row.name for row, bad in zip(rows, _exposed(true, called, allowed), strict=True)
-                    if bad)  # fmt: skip
+    without = [float(np.mean([row.beyond(allowed, week) for row in rows])) for week in weeks]
+    spread = (weeks.size - 1) * float(np.var(without)) + 1 / rows[0].week.size ** 2
+    freedom = weeks.size - 1
+    if alone and count > 1:
+        spread += float(beyond.var(ddof=1)) / count
+        freedom = min(freedom, count - 1)
+    excess = mean / math.sqrt(spread)
+    chance = float(student.sf(excess, freedom))
+    exposed = tuple(row.name for row in rows if alone and row.refutes(allowed, BY_CHANCE / count))
+    hits, alarms = (
+        float(np.mean([np.nanmean(row.rates()[part]) for row in rows])) for part in (0, 1)
+    )
     return Attack(
         claim, age, float(np.median([r.delta for r in rows])),
-        float(np.median([r.scale for r in rows])), count, float(hits.mean()), float(alarms.mean()),
+        float(np.median([r.scale for r in rows])), sum(r.households for r in rows), hits, alarms,
         allowed, excess, chance, exposed, bool(exposed) or chance < BY_CHANCE,
     )  # fmt: skip
-
-
-def _beyond(true: NDArray[np.bool_], called: Array, allowed: float) -> tuple[Array, Array, Array]:
-    """By household: hits − e^ε · false alarms, hits and false alarms, means over states."""
-    told = np.isfinite(called)
-    when_true, when_not = (told & true).sum(axis=1), (told & ~true).sum(axis=1)
-    calls = np.where(told, called, 0.0)
-    both = (when_true > 0) & (when_not > 0)
-    hits = (calls * true).sum(axis=1) / np.maximum(when_true, 1)
-    alarms = (calls * ~true).sum(axis=1) / np.maximum(when_not, 1)
-    states = np.maximum(both.sum(axis=1), 1)
-    mean_hits, mean_alarms = ((x * both).sum(axis=1) / states for x in (hits, alarms))
-    return mean_hits - allowed * mean_alarms, mean_hits, mean_alarms
-
-
-def _exposed(true: NDArray[np.bool_], called: Array, allowed: float) -> NDArray[np.bool_]:
-    """Households in which some state's hits are surely more than the claim allows."""
-    told = np.isfinite(called)
-    calls = np.where(told, called, 0.0)
-    level = BY_CHANCE / 2 / (true.shape[0] * true.shape[2])
-    n_true, n_not = (told & true).sum(axis=1), (told & ~true).sum(axis=1)
-    k_true, k_not = (calls * true).sum(axis=1), (calls * ~true).sum(axis=1)
-    least = np.where(k_true > 0, beta.ppf(level, np.maximum(k_true, 1), n_true - k_true + 1), 0.0)
-    most = np.where(n_not > k_not, beta.isf(level, k_not + 1, np.maximum(n_not - k_not, 1)), 1.0)
-    return np.asarray((least > allowed * most).any(axis=1))

@@ -50,7 +50,7 @@ DRAWN = {
     "entities": "entities are independent of each other, nothing moving them all together",
 }
 """What limits rest on, in words: they go with the law into statements."""
-SHOWN = 20
+SHOWN = 100
 """Names of entities that are spelt out in statements."""
 NO_LIMIT = (
     "Δ is that of the fitted matrices, with no allowance for their error, and is true only as far "
@@ -102,10 +102,11 @@ class Fit:
         for one in self.clients:
             least = min(one.limits)
             if least > 0.95:
+                worse = ", a lower worst_limit" if self.adversary == "household" else ""
                 said.append(
                     f"The least limit of client {one.name!r} is {least:.3g}: there is next to no "
-                    "credit for ageing at this confidence. Fewer states, more days, a lower "
-                    "worst_limit or sampling that assumes more would help."
+                    f"credit for ageing at this confidence. Fewer states, more days{worse} or "
+                    "sampling that assumes more would help."
                 )
         if self.sampled in ("pairs", "entities") and self.assumptions.together > TOGETHER:
             said.append(
@@ -217,10 +218,7 @@ def fit(
             rows = [row for row in rows if row not in still]
         if kind == "measured":
             rows, weak = measure.fit_for_a_limit(rows)
-            left_out += [
-                (readings.entities[row], f"too few days for a limit up to {worst_limit:g}")
-                for row in weak
-            ]
+            left_out += [(readings.entities[row], f"limit above {worst_limit:g}") for row in weak]
         if not rows:
             continue  # all of its entities are left out, by name
         names = tuple(readings.entities[row] for row in rows)
@@ -372,12 +370,24 @@ def _origin(made: Fit) -> str:
         )
     if made.kind != "measured":
         said += [NO_LIMIT, *made.assumptions.verdict]
-    elif made.noise is None and made.assumptions.together > TOGETHER:
+    elif made.noise is not None:
+        said.append(
+            f"The counts have noise, classical ε {made.noise.epsilon:g} about any 24 hours of an "
+            "entity; how far entities move together is therefore not told."
+        )
+    elif made.assumptions.together > TOGETHER:
+        against = made.sampled in ("pairs", "entities")
         said.append(
             f"The entities' mean varies {made.assumptions.together:.1f} times as much from day to "
-            "day as that of independent ones: who knows the others learns what sort of day it is."
+            "day as that of independent ones: who knows the others learns what sort of day it is"
+            + (f", and the limits, sampled by {made.sampled}, take it not to." if against else ".")
         )
-    return " ".join(said)
+    return printable(" ".join(said))
+
+
+def printable(text: str) -> str:
+    """The text in one line, with what cannot be printed spelt out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def record_fit(made: Fit, folder: Path) -> None:
@@ -390,11 +400,9 @@ def record_fit(made: Fit, folder: Path) -> None:
     probe_folder("ledgers", folder)
     folder.mkdir(parents=True, exist_ok=True)
     key = f"fit {made.problem.name}"
-    for client in made.problem.clients:  # all or none, as far as can be seen before
-        path = ledger_file(folder, client.name)
-        if path.exists():
-            with Ledger.read(path) as ledger:
-                _refuse_again(made, ledger, key)
+    for path in sorted(folder.glob("*.ledger")):  # all or none, whatever the clients are called
+        with Ledger.read(path) as ledger:
+            _refuse_again(made, ledger, key)
     for client in made.problem.clients:
         law = client.process
         payload = json.dumps(law.joints.tolist() if isinstance(law, MeasuredLaw) else []).encode()

@@ -19,6 +19,8 @@ from agewise.process.joint import Array
 DAY = 24 * 60 * 60
 LARGEST = 1e100
 """Readings above this are taken for none."""
+MOST_OFF = 0.05
+"""Readings that may be off the grid."""
 SHOWN = 3
 """Rows that cannot be used which are shown."""
 MOST_CELLS = 2_000_000_000
@@ -28,6 +30,7 @@ _GOOD = (
     & (pl.col("number") >= 0)
     & (pl.col("number") <= LARGEST)
 ).fill_null(False)
+_LOST = pl.col("at").is_null() & ~pl.col("skipped")
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def read_readings(
     named = columns or infer_columns(file)
     wanted = None if entities is None else list(entities)
     survey = blocks(file, named, timezone, _half(progress, 0))
-    counts, profile = _survey(survey, file, timezone, wanted, wide=named.wide)
+    counts, profile = _survey(survey, file, wanted, wide=named.wide)
     grid = _grid(profile, file, at_least)
     names, resolution = grid.names, grid.resolution
     values, same, averaged = _fill(blocks(file, named, timezone, _half(progress, 1)), grid)
@@ -149,7 +152,7 @@ def read_readings(
         last=grid.time(grid.slots - 1).isoformat(),
         timezone=timezone, used=used, duplicates_same=same, duplicates_averaged=averaged,
         not_numbers=counts["bad"] - counts["negative"], negative=counts["negative"],
-        clock_change=counts["lost"], off_grid=grid.off,
+        clock_change=counts["skipped"], off_grid=grid.off,
         missing=values.size - used, left_out=left_out,
     )  # fmt: skip
     members = tuple(name for name, keep in zip(names, kept, strict=True) if keep)
@@ -178,12 +181,7 @@ def _half(progress: Progress | None, which: int) -> Progress | None:
 
 
 def _survey(
-    readings: Iterator[pl.DataFrame],
-    file: Path,
-    timezone: str,
-    wanted: list[str] | None,
-    *,
-    wide: bool,
+    readings: Iterator[pl.DataFrame], file: Path, wanted: list[str] | None, *, wide: bool
 ) -> tuple[Counter[str], pl.DataFrame]:
     """Count what is good and what is not, and how often each entity has a reading when in the day.
 
@@ -199,11 +197,12 @@ def _survey(
             block.select(
                 rows=pl.len(), good=_GOOD.sum(), bad=(placed & ~_GOOD).sum(),
                 negative=(placed & (pl.col("number") < 0)).sum(),
-                lost=pl.col("at").is_null().sum(), nobody=pl.col("entity").is_null().sum(),
+                lost=_LOST.sum(), skipped=pl.col("skipped").sum(),
+                nobody=pl.col("entity").is_null().sum(),
             ).row(0, named=True)
         )  # fmt: skip
-        for what, column in (("lost", "at"), ("nobody", "entity")):
-            some = block.filter(pl.col(column).is_null()).head(SHOWN)
+        for what, is_so in (("lost", _LOST), ("nobody", pl.col("entity").is_null())):
+            some = block.filter(is_so).head(SHOWN)
             odd[what] += [(row, "nothing" if t is None else repr(str(t)))
                           for row, t in some.select(ROW, "timestamp").rows()]  # fmt: skip
         if wide:
@@ -216,7 +215,7 @@ def _survey(
             parts.append(_profile(good.with_columns(times=1, first="at", last="at")))
         if len(parts) > 50:
             parts = [_profile(pl.concat(parts))]
-    if counts["lost"] and (timezone == "UTC" or counts["lost"] > max(100, counts["rows"] // 1000)):
+    if counts["lost"]:
         raise InvalidInput(
             f"readings: timestamps of {file}",
             f"{counts['lost']} that cannot be read ({_shown(file, odd['lost'])})",
@@ -260,20 +259,19 @@ def _grid(profile: pl.DataFrame, file: Path, at_least: float) -> _Grid:
     """Find entities, resolution and extent."""
     resolution = _resolution(profile, file)
     step = resolution * 60
-    placed = profile.filter(pl.col("second") % step == 0)
-    if placed.is_empty():
-        some = profile.sort("first")["first"].head(SHOWN).to_list()
-        shown = ", ".join(
-            f"{datetime.fromtimestamp(one, tz=UTC):%Y-%m-%d %H:%M:%S}" for one in some
-        )
-        raise InvalidInput(
-            f"readings: times of {file}", f"all off the grid ({shown})",
-            f"multiples of {resolution} min from midnight UTC",
-            "Shift them, or state the --timezone they are in.",
-        )  # fmt: skip
+    rest = profile.group_by(rest=pl.col("second") % step).agg(pl.col("times").sum())
+    commonest = rest.sort("times", "rest", descending=[True, False])["rest"][0]
+    placed = profile.filter(pl.col("second") % step == commonest)
     begin, end = placed.select(pl.col("first").min(), pl.col("last").max()).row(0)
     names = placed["entity"].unique().sort().to_list()
     off = int(profile["times"].sum()) - int(placed["times"].sum())
+    if off > MOST_OFF * int(profile["times"].sum()):
+        raise InvalidInput(
+            f"readings: times of {file}", f"{off} of {int(profile['times'].sum())} off the grid "
+            f"of {resolution} min from {datetime.fromtimestamp(begin, tz=UTC):%Y-%m-%d %H:%M:%S}",
+            f"{MOST_OFF:.0%} at most",
+            "Clock changes do that to steps of more than an hour: give times in UTC.",
+        )  # fmt: skip
     grid = _Grid(names, resolution, begin, (end - begin) // step + 1, off)
     most = placed.group_by("entity").agg(pl.col("times").sum())["times"].max()
     if isinstance(most, int) and most < at_least * grid.slots:
@@ -332,7 +330,7 @@ def _fill(readings: Iterator[pl.DataFrame], grid: _Grid) -> tuple[Array, int, in
     values = np.full(len(grid.names) * grid.slots, np.nan)
     again: list[pl.DataFrame] = []
     for rows in readings:
-        block = rows.filter(_GOOD & (at % step == 0)).select(
+        block = rows.filter(_GOOD & ((at - grid.begin) % step == 0)).select(
             "number", cell=row * grid.slots + (at - grid.begin) // step
         )
         block = block.drop_nulls()  # of entities that are not wanted

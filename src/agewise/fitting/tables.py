@@ -13,7 +13,8 @@ import polars as pl
 from agewise.errors import InvalidInput
 
 Progress = Callable[[int, int], None]
-ROW = "agewise row"
+ROW = "\0row"
+"""No file has a column of that name."""
 SEPARATORS = ",;\t|"
 OFFSET = r":\d\d(\.\d+)? ?(Z|[+-]\d\d:?\d\d)$"
 """How a time ends that says its zone."""
@@ -102,7 +103,7 @@ def _looks_like(column: pl.Series, file: Path) -> str:
     comma = file.suffix.lower() == ".csv" and _separator(file) == ";"
     if 2 * _number(some, decimal_comma=comma).count() > some.len():
         return "number"
-    return "time" if 2 * _utc(some, "UTC").count() > some.len() else "text"
+    return "time" if 2 * _utc(some, "UTC")[0].count() > some.len() else "text"
 
 
 def _sample(file: Path) -> pl.DataFrame:
@@ -127,7 +128,8 @@ def blocks(
     """The file's readings, some rows at a time, whatever the file calls its columns.
 
     Columns: the row of the file, entity and timestamp as they stand, the time `at` in seconds
-    since 1970 and the `number`, both null where they cannot be read. Empty lines are left out.
+    since 1970 and the `number`, both null where they cannot be read, and whether the time is
+    `skipped` by a clock change. Empty lines are left out.
     """
     frame = _scan(file)
     kinds = frame.collect_schema()
@@ -139,6 +141,12 @@ def blocks(
     except (ValueError, OSError, KeyError):
         raise InvalidInput("timezone", repr(timezone), "a name such as Europe/London") from None
     needed = list(kinds) if columns.wide else list(vars(columns).values())
+    for name in needed if columns.wide else [columns.value]:
+        if name != columns.timestamp and not (kinds[name].is_numeric() or kinds[name] == pl.String):
+            raise InvalidInput(
+                f"column {name!r} of {file}", f"of type {kinds[name]}", "numbers",
+                "Leave the column out." if columns.wide else "Name another: --value NAME.",
+            )  # fmt: skip
     decimal_comma = file.suffix.lower() == ".csv" and _separator(file) == ";"
     row = total = 0
     try:
@@ -149,8 +157,10 @@ def blocks(
             row += block.height
             if progress is not None:
                 progress(row, total)
+            at, skipped = _utc(told["timestamp"], timezone)
             yield told.with_columns(
-                _utc(told["timestamp"], timezone).dt.epoch("s").alias("at"),
+                at.dt.epoch("s").alias("at"),
+                skipped.alias("skipped"),
                 _number(told["value"], decimal_comma=decimal_comma).alias("number"),
             )
     except pl.exceptions.PolarsError as error:
@@ -249,9 +259,11 @@ def _separator(file: Path) -> str:
 def _long(block: pl.DataFrame, columns: Columns) -> pl.DataFrame:
     """Entity, timestamp and value; text that is empty is nothing."""
     if columns.wide:
-        told = block.unpivot(
-            index=[ROW, columns.timestamp], variable_name="entity", value_name="value"
-        ).rename({columns.timestamp: "timestamp"})
+        told = (
+            block.rename({columns.timestamp: "\0time"})
+            .unpivot(index=[ROW, "\0time"], variable_name="\0entity", value_name="\0value")
+            .rename({"\0time": "timestamp", "\0entity": "entity", "\0value": "value"})
+        )
     else:
         told = block.select(
             ROW,
@@ -268,23 +280,22 @@ def _long(block: pl.DataFrame, columns: Columns) -> pl.DataFrame:
     return told.filter(~nothing if columns.wide else ~(nothing & pl.col("entity").is_null()))
 
 
-def _utc(stamp: pl.Series, timezone: str) -> pl.Series:
-    """Times in UTC, null where they cannot be read."""
+def _utc(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
+    """Times in UTC, null where they cannot be read or do not exist; and where they do not exist."""
     if stamp.dtype == pl.String:
         told = stamp.str.contains(OFFSET).fill_null(False)
-        plain = stamp.set(told, None) if told.any() else stamp
-        local = _in_zone(_parsed(plain), timezone)
+        local, skipped = _in_zone(_parsed(stamp.set(told, None)), timezone)
         if not told.any():
-            return local
+            return local, skipped
         to_the_second = stamp.str.replace(r"^(\S+[T ]\d\d:\d\d) ?(Z|[+-])", "$1:00$2")
         zoned = to_the_second.str.to_datetime("%+", strict=False, time_unit="ms")
-        return zoned.zip_with(zoned.is_not_null(), local)
+        return zoned.zip_with(zoned.is_not_null(), local), skipped
     if stamp.dtype == pl.Date:
         stamp = stamp.cast(pl.Datetime("ms"))
     if not isinstance(stamp.dtype, pl.Datetime):
         raise InvalidInput("timestamp column", f"of type {stamp.dtype}", "dates with a time")
     if stamp.dtype.time_zone is not None:
-        return stamp.dt.convert_time_zone("UTC")
+        return stamp.dt.convert_time_zone("UTC"), stamp.is_null() & False
     return _in_zone(stamp, timezone)
 
 
@@ -295,9 +306,9 @@ def _parsed(stamp: pl.Series) -> pl.Series:
         return pl.Series(values=[None] * stamp.len(), dtype=pl.Datetime("ms"))
 
 
-def _in_zone(stamp: pl.Series, timezone: str) -> pl.Series:
+def _in_zone(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
     told = stamp.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
-    return told.dt.convert_time_zone("UTC")
+    return told.dt.convert_time_zone("UTC"), stamp.is_not_null() & told.is_null()
 
 
 def _number(value: pl.Series, *, decimal_comma: bool) -> pl.Series:
