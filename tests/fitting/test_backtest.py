@@ -156,6 +156,28 @@ def test_london_households_keep_the_measured_claim_only(adversary, each):
     assert naive.households > 40
 
 
+@pytest.mark.parametrize("alone", [True, False], ids=["household", "population"])
+def test_guarantee_a_claim_that_is_just_kept_is_not_condemned(alone):
+    """Hits exactly e^ε times the false alarms, on weeks that move everybody together."""
+    rng, factor, week = np.random.default_rng(6), np.exp(0.1), np.arange(182) // 7
+    judged = []
+    for _ in range(100):
+        often = 0.2 * np.exp(rng.normal(0, 0.5, 26))[week][:, None]
+        rows = []
+        for name in range(20):
+            high = rng.random(182) < 0.4
+            true = np.stack([~high, high], axis=1)
+            called = rng.random(true.shape) < np.clip(np.where(true, factor, 1) * often, 0, 1)
+            rows.append(_Watched(str(name), 1, 0.1, 1.0, true, called.astype(float), week))
+        if not alone:
+            facts = (np.concatenate([getattr(r, part) for r in rows]) for part in
+                     ("true", "called", "week"))  # fmt: skip
+            rows = [_Watched("all", 20, 0.1, 1.0, *facts)]
+        judged.append(_judge("measured", 7, rows, 0.1, alone=alone))
+    assert not any(one.too_good for one in judged)
+    assert sum(one.chance < 0.05 for one in judged) <= 12
+
+
 def watched(name, called):
     one = np.array([[True, False], [False, True]] * 50)
     calls = {"always": np.ones((100, 2)), "right": one.astype(float)}[called]
