@@ -298,6 +298,10 @@ def test_days_are_split_at_midnight(tmp_path):
     assert (before.values.shape[1], after.values.shape[1]) == (96, 144)
     assert after.first == START + timedelta(days=2)
     assert after.first_of_day == found.first_of_day
+    assert (before.quality.first, after.quality.last) == (found.quality.first, found.quality.last)
+    assert before.quality.last == "2013-01-02T23:30:00+00:00"
+    assert after.quality.first == "2013-01-03T00:00:00+00:00"
+    assert (before.quality.used, after.quality.slots) == (2 * 96, 144)
     with pytest.raises(aw.InvalidInput, match="too few days"):
         found.split(0.1)
 

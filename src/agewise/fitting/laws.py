@@ -178,44 +178,49 @@ def fit_lag_law(
             limits.append(1.0)
             estimates.append(1.0)
             continue
-        found = [table_delta(total)]
         if noise is None:
-            bounds = []
-            for kind in kinds:
-                limit, factor = _limit(
-                    now[:, kind], later[:, kind], week[kind], size, sampled, failure
-                )
-                bounds.append(limit)
-                worst = max(worst, factor)
-                found.append(table_delta(_tally(now[:, kind], later[:, kind], size).sum(axis=0)))
-            limit = max(bounds)
+            found = [_limit(now[:, k], later[:, k], week[k], size, sampled, failure) for k in kinds]
+            limit, estimate, widened = (max(part) for part in zip(*found, strict=True))
+            worst = max(worst, widened)
         else:
-            units = {"pairs": None, "days": days.size, "weeks": int(week[-1]) + 1}
-            most = {"pairs": 1, "days": len(codes), "weeks": WEEK * len(codes)}
-            limit = delta_limit(
-                total, failure / 2, units=units.get(sampled, len(codes)),
-                most=most.get(sampled, days.size), slack=noise.slack(total.size, failure / 2),
-            )  # fmt: skip
-        estimates.append(max(found))
-        limits.append(max(limit, estimates[-1]))
+            slack = noise.slack(total.size, failure / 2)
+            units, most = _sizes(sampled, len(codes), days.size)
+            limit = delta_limit(total, failure / 2, units=units, most=most, slack=slack)
+            estimate = table_delta(total)
+        estimates.append(estimate)
+        limits.append(max(limit, estimate))
     law = MeasuredLaw(joints, limits, values, confidence=confidence, day=day)
     return LagLaw(law, np.array(estimates), int(fewest), worst)
 
 
+def _sizes(sampled: Sampled, entities: int, days: int) -> tuple[int | None, int]:
+    """How many independent units there are (None: pairs), and how many pairs each has at most."""
+    if sampled == "pairs":
+        return None, 1
+    if sampled == "entities":
+        return entities, days
+    return (days, entities) if sampled == "days" else (-(-days // WEEK), WEEK * entities)
+
+
 def _limit(
     now: Codes, later: Codes, week: NDArray[np.intp], size: int, sampled: Sampled, failure: float
-) -> tuple[float, float]:
-    """A limit on Δ from states at collection and aggregation `[entity, day]`, and its widening."""
-    if sampled == "entities":
-        return delta_limit(_tally(now, later, size), failure, most=max(1, now.shape[1])), 1.0
-    days = _tally(now.T, later.T, size)
+) -> tuple[float, float, float]:
+    """A limit on Δ from states at collection and aggregation `[entity, day]`.
+
+    With it, Δ as measured, and by how much the limit was widened.
+    """
+    by_entity = sampled == "entities"
+    units = _tally(now, later, size) if by_entity else _tally(now.T, later.T, size)
+    total = units.sum(axis=0)
+    estimate, most = table_delta(total), max(1, _sizes(sampled, *now.shape)[1])
+    if sampled == "days":
+        factor = block_inflation(units, week)
+        told = total if most == 1 else units  # days of one entity are pairs
+        limit = delta_limit(told, failure, most=most, inflation=factor)
+        return limit, estimate, float(factor.max())
     if sampled == "pairs":
-        return delta_limit(days.sum(axis=0), failure), 1.0
+        return delta_limit(total, failure), estimate, 1.0
     if sampled == "weeks":
-        weeks = np.zeros((int(week.max(initial=0)) + 1, size, size))
-        np.add.at(weeks, week, days)
-        return delta_limit(weeks, failure, most=WEEK * len(now)), 1.0
-    factor = block_inflation(days, week)
-    if len(now) == 1:  # days are pairs
-        return delta_limit(days.sum(axis=0), failure, inflation=factor), float(factor.max())
-    return delta_limit(days, failure, most=len(now), inflation=factor), float(factor.max())
+        days, units = units, np.zeros((int(week.max(initial=0)) + 1, size, size))
+        np.add.at(units, week, days)
+    return delta_limit(units, failure, most=most), estimate, 1.0

@@ -97,8 +97,18 @@ class Readings:
         if not 0 < cut < self.values.shape[1]:
             raise InvalidInput("readings", "too few days to be split", "two days or more")
         later = self.first + timedelta(days=cut // self.day)
-        before = replace(self, values=self.values[:, :cut])
-        return before, replace(self, values=self.values[:, cut:], first=later)
+        return self._part(slice(None, cut), self.first), self._part(slice(cut, None), later)
+
+    def _part(self, slots: slice, first: datetime) -> Readings:
+        """Some of the slots; what was wrong with the file remains what it was."""
+        values = self.values[:, slots]
+        last = first + timedelta(days=1) / self.day * (values.shape[1] - 1)
+        used = int(np.isfinite(values).sum())
+        quality = replace(
+            self.quality, slots=values.shape[1], first=first.isoformat(), last=last.isoformat(),
+            used=used, missing=values.size - used,
+        )  # fmt: skip
+        return replace(self, values=values, first=first, quality=quality)
 
 
 def read_readings(
