@@ -286,6 +286,24 @@ def slot_delta(
     return joint_delta(joint, any_prior=method == "any_prior")
 
 
+def forward_delta(process: Process, slot: int, later: int) -> float:
+    """Return Δ forwards in time: how much the record in `slot` decides about the later one.
+
+    The largest total variation distance between the laws of the later record given two values in
+    `slot` (Dobrushin's coefficient). It depends on nobody's prior; rounded up, as `delta` is. 1
+    where the process is known only lag by lag.
+    """
+    if not process.markov:
+        return 1.0
+    age = later - slot
+    if isinstance(process, MarkovChain):
+        age = min(age, OLD)
+    kernel = process.kernel(later - age, later)
+    value = _rounded_up(_widest(kernel[..., None]), rounding(age, process.states.size)).item()
+    step = process.kernel(later - 1, later)
+    return 0.0 if (step == step[0]).all() else float(value)
+
+
 def _underflows(chain: Array, kernel: Array, age: int, prior: Array | None) -> bool:
     """Whether something that is possible got a probability too small for a float to hold well."""
     possible = boolean_power(chain > 0, age)

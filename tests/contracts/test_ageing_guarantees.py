@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
+from agewise.privacy.account import Event, keep_to, now
 from enumeration import random_mechanism, true_loss
 from random_chains import random_chain, random_law
 
@@ -48,6 +49,78 @@ def test_composed_epsilon_bounds_the_true_loss(seed):
         assert true <= total.aged + ROUNDING, method
         assert total.aged <= total.classical + ROUNDING
         assert total.classical == math.fsum(r.epsilon for r in releases)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_collected_later_is_bounded_too(seed):
+    """Releases before and after the slot in question; half a sum of them all would not do."""
+    rng = np.random.default_rng(3000 + seed)
+    size = int(rng.integers(2, 4))
+    chain, law = random_chain(rng, size), random_law(rng, size)
+    slots = sorted(rng.integers(1, 6, size=int(rng.integers(2, 4))).tolist())
+    seen_at = int(rng.integers(slots[0], slots[-1] + 1))
+    made = [random_mechanism(rng, size, 2, rng.uniform(0.1, 2)) for _ in slots]
+    releases = [aw.Release(slot, epsilon) for slot, (_, epsilon) in zip(slots, made, strict=True)]
+    tables = [(slot, table) for slot, (table, _) in zip(slots, made, strict=True)]
+    for prior, method, shown in (
+        (chain.stationary, "exact", None),
+        (law, "own_law", law),
+        (law, "any_prior", None),
+    ):
+        true = true_loss(chain.transition, prior, tables, seen_at)
+        total = aw.composed_epsilon(releases, chain, seen_at, method, shown)
+        assert true <= total.aged + ROUNDING, method
+        assert total.aged <= total.classical + ROUNDING
+
+
+def test_a_late_release_is_carried_back_tightly():
+    """Two states, randomised response: the bound for one later release is reached."""
+    chain = aw.MarkovChain([[0.8, 0.2], [0.3, 0.7]], [0, 1])
+    mechanism = np.array([[0.75, 0.25], [0.25, 0.75]])
+    total = aw.composed_epsilon([aw.Release(6, math.log(3))], chain, 3).aged
+    assert total == pytest.approx(math.log1p(0.5**3 * 2), rel=1e-12)
+    kept = np.linalg.matrix_power(chain.transition, 3) @ mechanism
+    assert 0.5 * total < np.log(kept.max(axis=0) / kept.min(axis=0)).max() <= total
+
+
+def test_no_sequence_of_releases_breaks_an_earlier_promise():
+    """Whatever a policy let through, the true loss about every slot it was reckoned for is kept."""
+    rng, kept, refused = np.random.default_rng(5000), 0, 0
+    for case in range(40):
+        chain, limit = random_chain(rng, 2), rng.uniform(0.1, 0.4)
+        window = int(rng.integers(2, 5)) if case % 4 == 0 else None
+        policy = aw.Policy(max_aged_epsilon=limit, window=window)
+        known, tables = [], {}
+        for number in range(7):
+            slot = int(rng.integers(1, 7))
+            mechanism, epsilon = random_mechanism(rng, 2, 2, rng.uniform(0.05, 0.5))
+            made = Event(
+                key=str(number), client="c", collect_at=slot,
+                aggregate_at=slot + int(rng.integers(3)), epsilon=epsilon, aged_epsilon=epsilon,
+                sensitivity=1.0, scale=1 / epsilon, private=True, mixing="any_prior",
+                fingerprint=chain.fingerprint, made_at=now(), payload=b"",
+            )  # fmt: skip
+            try:
+                keep_to(policy, known, made, chain, "any_prior", None)
+            except aw.BudgetExceeded:
+                refused += 1
+                continue
+            known.append(made)
+            tables[made.key] = (slot, mechanism)
+        ends = {event.collect_at for event in known} if window else {99}
+        for end in ends:
+            group = [
+                tables[event.key]
+                for event in known
+                if window is None or end - window < event.collect_at <= end
+            ]
+            for reckoned in {event.aggregate_at for event in known}:
+                if reckoned >= min(slot for slot, _ in group):
+                    law = random_law(rng, 2)
+                    assert true_loss(chain.transition, law, group, reckoned) <= limit * (1 + 1e-8)
+                    kept += len(group) > 1
+    assert kept > 40
+    assert refused > 40
 
 
 def test_adding_up_aged_epsilons_is_unsafe():

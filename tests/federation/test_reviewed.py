@@ -37,12 +37,14 @@ def test_a_shift_that_only_looks_like_whole_days_is_refused():
     assert aw.run(plan, starts_at=2).private
 
 
-def test_what_was_collected_later_counts_in_full():
+def test_what_was_collected_later_counts_too():
     chain = LONDON.clients[0].process
-    early, late = event(2, 4, 0.3), event(20, 40, 0.9)
+    early, late = event(2, 4, 0.3), event(8, 40, 0.9)
     total = total_of([late, early], chain, 4)
     assert total.classical == pytest.approx(1.2)
-    assert total.aged == pytest.approx(total_of([early], chain, 4).aged + 0.9)
+    forward = np.abs(chain.steps(4)[:, None] - chain.steps(4)).sum(axis=2).max() / 2
+    carried = np.log1p(forward * np.expm1(0.9))
+    assert total.aged == pytest.approx(total_of([early], chain, 4).aged + carried, rel=1e-9)
     policy = aw.Policy(max_classical_epsilon=1.0)
     with pytest.raises(aw.BudgetExceeded):
         keep_to(policy, [late], early, chain, "exact", None)

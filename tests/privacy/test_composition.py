@@ -3,6 +3,7 @@ import pytest
 
 import agewise as aw
 from agewise import Release
+from agewise.privacy.composition import composed_totals
 
 
 def test_one_release_is_plain_ageing(paper_chains):
@@ -70,12 +71,32 @@ def test_without_the_markov_property_several_releases_get_no_credit():
     assert single.aged == pytest.approx(aw.aged_epsilon(1.0, 0.25), rel=1e-12)
     several = aw.composed_epsilon([Release(1, 1.0), Release(2, 1.0)], LagLaw(), 3)
     assert several.aged == several.classical == 2.0
+    later = aw.composed_epsilon([Release(5, 1.0)], LagLaw(), 3)
+    assert later.aged == later.classical == 1.0
+    before, after = composed_totals([Release(3, 1.0)], LagLaw(), [5, 2])
+    assert (before.aged, after.aged) == (
+        aw.composed_epsilon([Release(3, 1.0)], LagLaw(), 5).aged,
+        1,
+    )
+
+
+def test_many_slots_at_once_are_what_they_are_one_by_one(paper_chains):
+    releases = [Release(t, 0.1 * t) for t in (2, 3, 3, 7, 11)]
+    slots = [1, 2, 3, 5, 7, 11, 40]
+    for method in ("exact", "any_prior", "spectral"):
+        together = composed_totals(releases, paper_chains[2], slots, method)
+        assert together == [
+            aw.composed_epsilon(releases, paper_chains[2], slot, method) for slot in slots
+        ]
+    law = np.array([0.1, 0.2, 0.3, 0.4])
+    alone = aw.composed_epsilon(releases, paper_chains[2], 40, "own_law", law)
+    assert composed_totals(releases, paper_chains[2], slots, "own_law", law)[-1] == alone
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda c: aw.composed_epsilon([Release(11, 0.5)], c, 10), "collect_at is 11"),
+        (lambda c: aw.composed_epsilon([Release(1, 0.5)], c, 1.5), "aggregate_at is 1.5"),
         (lambda c: aw.composed_epsilon([Release(1, 0.5)], c, 10, "typo"), "method"),
         (lambda c: aw.composed_epsilon([Release(1, 0.5)], c, 10, "own_law"), "law is None"),
         (lambda _: Release(1, 0), "epsilon is 0"),

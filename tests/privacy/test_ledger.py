@@ -1,6 +1,8 @@
 import dataclasses
 import multiprocessing
+import os
 import shutil
+import signal
 import sqlite3
 
 import numpy as np
@@ -161,7 +163,6 @@ def filled(path):
     with Ledger(path) as ledger:
         for i in range(1, 30):
             put(ledger, event(f"run {i}", slot=i, payload=bytes(range(200))))
-        ledger._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return path
 
 
@@ -216,6 +217,9 @@ def test_truncated_files_are_refused(filled, keep):
         "UPDATE events SET private = 2 WHERE number = 1",
         "DELETE FROM events; DELETE FROM meta WHERE key = 'head'",
         "DROP TABLE events; DROP TABLE meta",
+        "UPDATE events SET mixing = CAST(x'ff' AS TEXT) WHERE number = 2",
+        "UPDATE meta SET value = CAST(x'ff' AS TEXT) WHERE key = 'schema'",
+        "UPDATE meta SET value = CAST(x'ff' AS TEXT) WHERE key = 'head'",
     ],
 )
 def test_a_tampered_ledger_is_refused_and_not_repaired(filled, statement):
@@ -223,17 +227,123 @@ def test_a_tampered_ledger_is_refused_and_not_repaired(filled, statement):
         database.executescript(statement)
     database.close()
     for opening in (Ledger.read, Ledger):
-        with pytest.raises(LedgerDamaged, match=r"not repaired.*Restore a backup"):
+        with pytest.raises(LedgerDamaged, match=r"not repaired.*an older copy would forget"):
             opening(filled)
 
 
-@pytest.mark.parametrize("schema", ["1", "3", "x"])
+@pytest.mark.parametrize("schema", ["1", "4", "x"])
 def test_another_schema_is_refused(filled, schema):
     with sqlite3.connect(filled) as database:
         database.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (schema,))
     database.close()
-    with pytest.raises(aw.InvalidInput, match=f"of schema {schema}; allowed: schema 2"):
+    with pytest.raises(aw.InvalidInput, match=f"of schema {schema}; allowed: schema 3"):
         Ledger(filled)
+
+
+def test_a_file_with_a_write_ahead_log_is_refused_untouched(filled):
+    """What stood in a lost log cannot be known, so such a ledger is never taken as complete."""
+    database = sqlite3.connect(filled)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.close()
+    before = filled.read_bytes()
+    for opening in (Ledger.read, Ledger):
+        with pytest.raises(aw.InvalidInput, match=r"schema 1 or 2.*cannot be proven complete"):
+            opening(filled)
+    assert filled.read_bytes() == before
+    assert os.listdir(filled.parent) == [filled.name]
+
+
+def released_and_killed(path, number):
+    ledger = Ledger(path)
+    put(ledger, event(f"run {number}", 0.01, slot=number))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_guarantee_the_one_file_holds_every_release(path):
+    """Killed between commit and close, and every other file in the folder lost."""
+    for number in range(1, 6):
+        child = multiprocessing.get_context("fork").Process(
+            target=released_and_killed, args=(path, number)
+        )
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        for file in path.parent.iterdir():
+            if file != path:
+                file.unlink()
+        with Ledger.read(path) as ledger:
+            assert ledger.verify() == number
+    with Ledger(path) as ledger:
+        assert [e.key for e in ledger.events()] == [f"run {k}" for k in range(1, 6)]
+
+
+def test_a_half_written_release_is_taken_back_or_refused(filled, tmp_path):
+    """Kill in the middle of a transaction whose pages are on disk; with and without its journal."""
+
+    def interrupted():
+        ledger = Ledger(filled)
+        ledger._database.execute("PRAGMA cache_size=1")  # pages reach the file before the commit
+        known = ledger.events()
+        ledger._database.execute("BEGIN IMMEDIATE")
+        for number in range(30, 60):
+            made = event(f"run {number}", slot=number, payload=bytes(3000))
+            known.append(ledger._append(made, known))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = multiprocessing.get_context("fork").Process(target=interrupted)
+    child.start()
+    child.join()
+    journal = filled.with_name(filled.name + "-journal")
+    assert journal.exists()
+    lost = tmp_path / "lost.ledger"
+    lost.write_bytes(filled.read_bytes())
+    with pytest.raises(LedgerDamaged):
+        Ledger(lost)
+    with Ledger(filled) as ledger:
+        assert ledger.verify() == 29
+    assert not journal.exists()
+
+
+def test_a_release_under_another_process_counts_in_full(path):
+    """How old releases aged is known for the process they were made under only."""
+    faster = aw.birth_death(0.45, 0.45, [1, 2, 3])
+    with Ledger(path) as ledger:
+        put(ledger, event("old", 0.5, slot=1))
+        made = dataclasses.replace(event("new", 0.3, slot=40), fingerprint=faster.fingerprint)
+        alone = aw.composed_epsilon([aw.Release(40, 0.3)], faster, 44).aged
+        assert ledger.total(faster, 44).aged == 0.5
+        limit = Policy(max_aged_epsilon=0.5 + 0.9 * alone)
+        with pytest.raises(BudgetExceeded):
+            ledger.release("new", lambda _: made, limit, faster)
+        ledger.release("new", lambda _: made, Policy(max_aged_epsilon=0.5 + alone), faster)
+        assert ledger.total(faster, 44).aged == pytest.approx(0.5 + alone, rel=1e-12)
+        assert ledger.total(faster, 44).classical == 0.8
+
+
+def test_a_limit_holds_in_slots_of_the_past(path):
+    """What is collected later tells about an earlier record, whose promise stands."""
+    policy = Policy(max_aged_epsilon=0.5)
+    with Ledger(path) as ledger:
+        put(ledger, event("a", 0.5, slot=6), policy)
+        with pytest.raises(BudgetExceeded, match="about slot 10"):
+            put(ledger, event("b", 0.8, slot=11), policy)
+        put(ledger, event("c", 0.8, slot=40), policy)
+        tightened = Policy(max_aged_epsilon=0.05)
+        put(ledger, event("d", 0.1, slot=90), tightened)  # adds nothing to what is long past
+        with pytest.raises(BudgetExceeded, match="about slot 44"):
+            put(ledger, event("e", 0.1, slot=45), tightened)
+
+
+def test_the_edge_of_a_window(path):
+    policy = Policy(max_classical_epsilon=1.0, window=10)
+    with Ledger(path) as ledger:
+        put(ledger, event("a", 0.9, slot=1), policy)
+        with pytest.raises(BudgetExceeded):
+            put(ledger, event("b", 0.9, slot=10), policy)
+        put(ledger, event("c", 0.9, slot=11), policy)
+        assert ledger.total(CHAIN, 15, window=4).classical == 0
+        assert ledger.total(CHAIN, 15, window=5).classical == 0.9
+        assert ledger.total(CHAIN, 15, window=15).classical == 1.8
 
 
 def test_files_that_are_no_ledgers(tmp_path, filled):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from agewise.errors import AgewiseError, InvalidInput, positive
 from agewise.mixing import Method
-from agewise.privacy.composition import Release, Total, composed_epsilon
+from agewise.privacy.composition import Release, Total, composed_totals
 from agewise.process import Process
 
 ROOM = 1e-9
@@ -96,41 +97,42 @@ def total_of(
     law: ArrayLike | None = None,
     window: int | None = None,
 ) -> Total:
-    """Return what the private releases among `events` add up to, as seen in slot `aggregate_at`.
+    """Return what the private releases among `events` add up to, about slot `aggregate_at`.
 
     A single release that was reckoned for that very slot, by this method and process, keeps the
     aged ε proven for its own mechanism; several compose by `composed_epsilon`, which knows only
-    their classical ε's. What was collected after `aggregate_at` counts in full. With `own_law`,
-    the law is stated for each collection by itself, so that several compose by `any_prior`.
+    their classical ε's. With `own_law`, the law is stated for each collection by itself, so that
+    several compose by `any_prior`. A release that was made under another process counts in full:
+    how it aged is not known.
     """
-    counted = _counted(events, aggregate_at, window)
-    before = [event for event in counted if event.collect_at <= aggregate_at]
-    after = math.fsum(event.epsilon for event in counted if event.collect_at > aggregate_at)
+    counted = [e for e in events if window is None or e.collect_at > aggregate_at - window]
+    return _totals(counted, process, [aggregate_at], method, law)[0]
+
+
+def _totals(
+    events: list[Event],
+    process: Process,
+    slots: Sequence[int],
+    method: Method,
+    law: ArrayLike | None,
+) -> list[Total]:
+    """`total_of` about each of several slots."""
+    counted = [event for event in events if event.private and event.epsilon > 0]
+    own = [event for event in counted if event.fingerprint == process.fingerprint]
+    other = math.fsum(e.epsilon for e in counted if e.fingerprint != process.fingerprint)
     if method == "own_law" and len(counted) > 1:
         method, law = "any_prior", None
-    releases = [Release(event.collect_at, event.epsilon) for event in before]
-    total = composed_epsilon(releases, process, aggregate_at, method, law)
-    aged, alone = total.aged, before[0] if len(before) == 1 else None
-    if (
-        alone is not None
-        and alone.aggregate_at == aggregate_at
-        and (alone.mixing, alone.fingerprint) == (method, process.fingerprint)
-    ):
-        aged = min(aged, alone.aged_epsilon)
-    if not process.markov and after:
-        aged = total.classical
-    return Total(aged + after, total.classical + after)
-
-
-def _counted(events: list[Event], aggregate_at: int, window: int | None) -> list[Event]:
-    """The private releases that count: those with noise, or without any, in the window."""
-    return [
-        event
-        for event in events
-        if event.private
-        and event.epsilon > 0
-        and (window is None or event.collect_at > aggregate_at - window)
-    ]
+    releases = [Release(event.collect_at, event.epsilon) for event in own]
+    totals = composed_totals(releases, process, slots, method, law)
+    if len(own) == 1 and own[0].mixing == method:
+        proven = own[0]
+        totals = [
+            Total(min(total.aged, proven.aged_epsilon), total.classical)
+            if proven.aggregate_at == slot
+            else total
+            for slot, total in zip(slots, totals, strict=True)
+        ]
+    return [Total(total.aged + other, total.classical + other) for total in totals]
 
 
 def keep_to(
@@ -143,19 +145,21 @@ def keep_to(
 ) -> None:
     """Refuse an event that would take the total over the policy; say what remains.
 
-    The total must keep to the policy in every slot in which some release is reckoned, and with a
-    window, for the releases collected in any so many slots in a row.
+    The total must keep to the policy in *every* slot that some release was reckoned for, earlier
+    ones too: what is collected later also tells about them. With a window, this holds for the
+    releases collected in any so many slots in a row.
     """
     if not made.private or (
         policy.max_aged_epsilon is None and policy.max_classical_epsilon is None
     ):
         return
+    slots = sorted({event.aggregate_at for event in (*known, made) if event.private})
     for group in _groups(known, made, policy.window):
-        with_it = [*group, made]
-        for at in sorted({e.aggregate_at for e in with_it if e.aggregate_at >= made.collect_at}):
-            before = total_of(group, process, at, method, law)
-            after = total_of(with_it, process, at, method, law)
-            _refuse_over(policy, made, before, after)
+        after = _totals([*group, made], process, slots, method, law)
+        if not all(_within(policy, total) for total in after):
+            before = _totals(group, process, slots, method, law)
+            for slot, spent, wanted in zip(slots, before, after, strict=True):
+                _refuse_over(policy, made, slot, spent, wanted)
 
 
 def _groups(known: list[Event], made: Event, window: int | None) -> list[list[Event]]:
@@ -168,16 +172,32 @@ def _groups(known: list[Event], made: Event, window: int | None) -> list[list[Ev
     return [[e for e in known if end - window < e.collect_at <= end] for end in sorted(ends)]
 
 
-def _refuse_over(policy: Policy, made: Event, before: Total, after: Total) -> None:
+def _within(policy: Policy, total: Total) -> bool:
+    """Whether a total keeps to both limits, to nine digits."""
+    return all(
+        limit is None or spent <= limit * (1 + ROOM)
+        for limit, spent in (
+            (policy.max_aged_epsilon, total.aged),
+            (policy.max_classical_epsilon, total.classical),
+        )
+    )
+
+
+def _refuse_over(policy: Policy, made: Event, slot: int, before: Total, after: Total) -> None:
     for name, limit, spent, wanted in (
         ("aged ε", policy.max_aged_epsilon, before.aged, after.aged),
         ("classical ε", policy.max_classical_epsilon, before.classical, after.classical),
     ):
-        if limit is not None and not wanted <= limit * (1 + ROOM):
-            left = limit - spent if spent < limit * (1 - ROOM) else 0.0
-            raise BudgetExceeded(
-                f"client {made.client!r} would reach {name} {wanted:.6g}, its policy allows "
-                f"{limit:.6g}: {left:.6g} remains. Nothing was released. Wait until earlier "
-                "releases have aged, or change the client's policy (--max-aged-epsilon, "
-                "--max-classical-epsilon, or --window to count only so many slots)."
-            )
+        if limit is None or wanted <= limit * (1 + ROOM):
+            continue
+        if slot < made.collect_at and spent > limit and not wanted > spent + ROOM * limit:
+            continue  # over a limit that was lowered since, and this release adds nothing to it
+        left = limit - spent if spent < limit * (1 - ROOM) else 0.0
+        about = f" about slot {slot}" if slot != made.aggregate_at else ""
+        raise BudgetExceeded(
+            f"client {made.client!r} would reach {name} {wanted:.6g}{about}, its policy allows "
+            f"{limit:.6g}: {left:.6g} remains. Nothing was released. Wait until earlier releases "
+            "have aged, collect long after the slots they were reckoned for, or change the "
+            "client's policy (--max-aged-epsilon, --max-classical-epsilon, or --window to count "
+            "only so many slots)."
+        )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import InvalidInput, one_of, positive, whole
-from agewise.mixing import METHODS, Method, slot_delta
+from agewise.errors import one_of, positive, whole
+from agewise.mixing import METHODS, Method, forward_delta, slot_delta
 from agewise.privacy.ageing import aged_epsilon
 from agewise.process import Process
 from agewise.process.joint import Array, as_law
@@ -45,11 +45,14 @@ def composed_epsilon(
     method: Method = "exact",
     law: ArrayLike | None = None,
 ) -> Total:
-    """Return the total privacy, as seen in slot `aggregate_at`, of releases of the same records.
+    """Return the total privacy of releases of the same records, about slot `aggregate_at`.
 
     Works forward from the oldest release (the order of the list does not matter): the loss L
     about the record in one slot becomes ln(1 + Δ(gap)(e^L − 1)) about the record in the next
-    one, where that slot's own ε is added. Releases of one slot add up first.
+    one, where that slot's own ε is added. Releases of one slot add up first. What is collected
+    after `aggregate_at` tells about the record then, too: it is carried back in the same way, with
+    the Δ of the process forwards in time, and the two sums are added, since past and future are
+    independent given the record's value in between.
 
     `law` is the law of a record in the *earliest* of these slots; the later ones follow from the
     process. With `any_prior` no law matters.
@@ -66,29 +69,72 @@ def composed_epsilon(
     >>> round(total.aged, 4), total.classical
     (0.0972, 1.0)
     """
+    return composed_totals(releases, process, [aggregate_at], method, law)[0]
+
+
+def composed_totals(
+    releases: Iterable[Release],
+    process: Process,
+    slots: Sequence[int],
+    method: Method = "exact",
+    law: ArrayLike | None = None,
+) -> list[Total]:
+    """`composed_epsilon` about each of several slots, in time linear in releases and slots."""
     one_of("method", method, METHODS)
-    seen_at = whole("aggregate_at", aggregate_at, -(2**53))
+    wanted = [whole("aggregate_at", slot, -(2**53)) for slot in slots]
     by_slot: dict[int, list[float]] = {}
     for release in releases:
         by_slot.setdefault(release.collect_at, []).append(release.epsilon)
     if not by_slot:
-        return Total(0.0, 0.0)
-    slots = sorted(by_slot)
-    if slots[-1] > seen_at:
-        raise InvalidInput(
-            "collect_at", slots[-1], f"a slot up to {seen_at}, where the total is reckoned"
-        )
-    classical = math.fsum(epsilon for spent in by_slot.values() for epsilon in spent)
-    if not process.markov and len(slots) > 1:
-        return Total(classical, classical)
+        return [Total(0.0, 0.0) for _ in wanted]
+    at = sorted(by_slot)
+    spent = [math.fsum(by_slot[slot]) for slot in at]
+    classical = math.fsum(epsilon for several in by_slot.values() for epsilon in several)
+    if not process.markov and (len(at) > 1 or at[0] > min(wanted)):
+        return [
+            Total(classical, classical)
+            if len(at) > 1 or at[0] > slot
+            else Total(_aged(spent[0], process, at[0], slot, method, law), classical)
+            for slot in wanted
+        ]
     prior: Array | None = None if law is None else as_law("law", law, process.states.size)
-    loss = 0.0
-    for slot, following in pairwise([*slots, seen_at]):
-        loss += math.fsum(by_slot[slot])
-        if following > slot:
-            share = slot_delta(process, slot, following, method, prior)
-            loss = aged_epsilon(loss, share)
-            if prior is not None:
-                prior = np.asarray(prior @ process.kernel(slot, following))
-                prior = prior / prior.sum()
-    return Total(loss, classical)
+    before, priors = [spent[0]], [prior]
+    for j in range(1, len(at)):
+        before.append(_aged(before[-1], process, at[j - 1], at[j], method, prior) + spent[j])
+        if prior is not None:
+            prior = np.asarray(prior @ process.kernel(at[j - 1], at[j]))
+            prior = prior / prior.sum()
+        priors.append(prior)
+    after = [spent[-1]]
+    for j in range(len(at) - 2, -1, -1):
+        after.append(_carried_back(after[-1], process, at[j], at[j + 1]) + spent[j])
+    after.reverse()
+    totals = []
+    for slot in wanted:
+        following, loss = bisect_right(at, slot), 0.0
+        if following > 0:
+            last = following - 1
+            loss += _aged(before[last], process, at[last], slot, method, priors[last])
+        if following < len(at):
+            loss += _carried_back(after[following], process, slot, at[following])
+        totals.append(Total(loss, classical))
+    return totals
+
+
+def _aged(
+    loss: float,
+    process: Process,
+    slot: int,
+    later: int,
+    method: Method,
+    law: ArrayLike | None,
+) -> float:
+    """What a loss about the record in `slot` tells about the one in a later slot."""
+    if later == slot:
+        return loss
+    return aged_epsilon(loss, slot_delta(process, slot, later, method, law))
+
+
+def _carried_back(loss: float, process: Process, slot: int, later: int) -> float:
+    """What a loss about the record in the later slot tells about the one in `slot`."""
+    return aged_epsilon(loss, forward_delta(process, slot, later))

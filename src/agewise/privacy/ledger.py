@@ -4,6 +4,9 @@ One SQLite file on the client's own disk. A release is one row: the event and th
 bytes, committed in one transaction *before* anything leaves the client. A retry finds the row and
 sends the stored bytes again; fresh noise would be a second release. Each row carries the hash of
 the row before it, so that a changed, missing or reordered row is noticed.
+
+Between releases the one file holds everything: SQLite keeps a rollback journal beside it only while
+it writes, and no write-ahead log, whose loss would forget releases without a trace.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from agewise.privacy.account import Event, Policy, keep_to, total_of
 from agewise.privacy.composition import Total
 from agewise.process import Process
 
-SCHEMA = 2
+SCHEMA = 3
+WRITE_AHEAD = b"\x02\x02"
+"""Bytes 18 and 19 of an SQLite file that keeps a write-ahead log, as schemas 1 and 2 did."""
 GENESIS = "0" * 64
 PATIENCE = 30.0
 """Seconds to wait for another process that writes to the same ledger."""
@@ -65,17 +70,10 @@ class Ledger:
             else:
                 if not self.path.exists():
                     self._begin()
-                if self.path.is_file() and self.path.stat().st_size == 0:
-                    raise self._damaged("the file is empty")
-                self._database = _connect(str(self.path))
-                if not self._names():
-                    raise self._damaged("it holds no ledger")
+                self._open(str(self.path))
                 self._refuse_unwritable()
         except sqlite3.OperationalError as error:
             raise self._unwritable(error) from None
-        except sqlite3.DatabaseError as error:
-            raise self._damaged(str(error)) from None
-        self.verify()
 
     def _begin(self) -> None:
         """Make an empty ledger beside its place and link it there: whole, or not at all."""
@@ -106,35 +104,38 @@ class Ledger:
     def read(cls, path: Path | str) -> Ledger:
         """Open an existing ledger for reading only, and check it."""
         self = cls.__new__(cls)
-        self.path = Path(path)
+        self.path = Path(path).absolute()
         if not self.path.is_file():
             raise InvalidInput("ledger", str(path), "an existing ledger file")
-        log = self.path.with_name(self.path.name + "-wal")
-        # Without a log nobody is writing, and the file can be read without touching its folder.
-        modes = ["mode=ro"] if log.exists() else ["mode=ro&immutable=1", "mode=ro"]
-        for mode in modes:
-            try:
-                self._open(mode)
-                return self
-            except LedgerDamaged:
-                if mode == modes[-1]:
-                    raise
-        return self
-
-    def _open(self, mode: str) -> None:
-        uri = f"{self.path.absolute().as_uri()}?{mode}"
         try:
-            self._database = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
-            if not self._names():
-                raise self._damaged("it holds no ledger")
+            self._open(f"{self.path.as_uri()}?mode=ro")
         except sqlite3.OperationalError as error:
             raise InvalidInput(
-                "ledger", f"{self.path} ({error})", "a file that can be read",
-                "While another process writes to it, its folder must be writable for readers too.",
-            ) from None  # fmt: skip
-        except sqlite3.DatabaseError as error:
-            raise self._damaged(str(error)) from None
-        self.verify()
+                "ledger",
+                f"{self.path} ({error})",
+                "a file that can be read",
+                "After an interrupted release its client must open it first, to take that back.",
+            ) from None
+        return self
+
+    def _open(self, where: str) -> None:
+        """Connect to an existing file and check it; close it again if that fails."""
+        try:
+            with self.path.open("rb") as file:
+                header = file.read(20)
+        except OSError as error:
+            raise sqlite3.OperationalError(error.strerror) from None
+        if not header:
+            raise self._damaged("the file is empty")
+        if header[18:20] == WRITE_AHEAD:
+            raise self._of_schema("1 or 2", "What it has released cannot be proven complete.")
+        with self._suspecting():
+            self._database = _connect(where)
+        try:
+            self.verify()
+        except BaseException:
+            self._database.close()
+            raise
 
     def close(self) -> None:
         """Close the file. Everything recorded is on disk already."""
@@ -148,7 +149,8 @@ class Ledger:
 
     def events(self) -> list[Event]:
         """All events, oldest first."""
-        return [event for event, _ in self._rows()]
+        with self._suspecting():
+            return [event for event, _ in self._rows()]
 
     def find(self, key: str) -> Event | None:
         """The event with this key, if it was ever recorded."""
@@ -187,7 +189,8 @@ class Ledger:
         """
         try:
             with self._exclusively():
-                known = self._check_rows()
+                with self._suspecting():
+                    known = self._check_rows()
                 for event in known:
                     if event.key == key:
                         return event
@@ -204,18 +207,29 @@ class Ledger:
 
     def verify(self) -> int:
         """Check version, file and hash chain; return the number of events, or say what is wrong."""
-        try:
+        with self._suspecting():
+            if not self._names():
+                raise self._damaged("it holds no ledger")
             found = dict(self._database.execute("SELECT key, value FROM meta").fetchall())
             if found.get("schema") != str(SCHEMA):
-                raise InvalidInput(
-                    "ledger", f"{self.path} of schema {found.get('schema')}", f"schema {SCHEMA}",
-                    "Use the release of Agewise that wrote it; keep the file as it is.",
-                )  # fmt: skip
+                raise self._of_schema(str(found.get("schema")))
             state = self._database.execute("PRAGMA integrity_check").fetchone()[0]
             if state != "ok":
                 raise self._damaged(str(state))
             return len(self._check_rows())
-        except sqlite3.DatabaseError as error:
+
+    @contextlib.contextmanager
+    def _suspecting(self) -> Iterator[None]:
+        """Whatever reading a changed file may end in is one answer: damaged."""
+        try:
+            yield
+        except AgewiseError:
+            raise
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorname", "") in _NOT_THE_FILE:
+                raise
+            raise self._damaged(str(error)) from None
+        except (sqlite3.Error, ArithmeticError, TypeError, ValueError) as error:
             raise self._damaged(str(error)) from None
 
     def _check_rows(self) -> list[Event]:
@@ -293,17 +307,45 @@ class Ledger:
             "Nothing was released.",
         )  # fmt: skip
 
+    def _of_schema(self, schema: str, why: str = "") -> InvalidInput:
+        return InvalidInput(
+            "ledger",
+            f"{self.path} of schema {schema}",
+            f"schema {SCHEMA}",
+            f"{why} Keep the file as it is, and use the release of Agewise that wrote it, or begin "
+            "another and count what this one holds as spent.".lstrip(),
+        )
+
     def _damaged(self, what: str) -> LedgerDamaged:
         return LedgerDamaged(
             f"ledger {self.path} is damaged: {what}. It is not repaired, and nothing is released "
-            "from it. Restore a backup, or set it aside and count its client's budget as spent."
+            "from it. Set it aside and count its client's budget as spent: an older copy would "
+            "forget what was released since."
         )
 
 
+_NOT_THE_FILE = (
+    "SQLITE_BUSY",
+    "SQLITE_CANTOPEN",
+    "SQLITE_FULL",
+    "SQLITE_PERM",
+    "SQLITE_READONLY",
+    "SQLITE_READONLY_DIRECTORY",
+    "SQLITE_READONLY_ROLLBACK",
+)
+"""Errors that say nothing about what a ledger holds."""
+
+
 def _connect(where: str) -> sqlite3.Connection:
-    database = sqlite3.connect(where, timeout=PATIENCE, isolation_level=None)
-    database.execute("PRAGMA journal_mode=WAL")
-    database.execute("PRAGMA synchronous=FULL")
+    database = sqlite3.connect(
+        where, timeout=PATIENCE, isolation_level=None, uri=where.startswith("file:")
+    )
+    try:
+        # The folder is synced too, or a power cut could bring a journal back and undo a release.
+        database.execute("PRAGMA synchronous=EXTRA")
+    except BaseException:
+        database.close()
+        raise
     return database
 
 
