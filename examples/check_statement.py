@@ -1,16 +1,20 @@
-"""Check a run's privacy statement against the clients' ledgers, without using Agewise.
+"""Check a run's record, statement and plan against the clients' ledgers, without using Agewise.
 
     mkdir exported
     agewise ledger export runs/NAME/ledgers/CLIENT.ledger > exported/CLIENT.json    (each client)
     python examples/check_statement.py runs/NAME exported
 
-Recomputes Δ from the scenario's matrices and composes the exported releases along the chain, with
-NumPy alone; compares the uploads' fingerprints, and the model with the uploaded values. Prints one
-line a client. Exit code 0: all the same; 1: something differs; 2: a case that it does not cover
-(day profiles, tight calibration, the seeded stand-in).
+Recomputes, with NumPy alone, what record.json and statement.md say: Δ, sensitivity, noise, ε's and
+totals from the scenario's matrices and the exported releases, the model from the uploaded values,
+the expected loss in closed form, the realised one of simulated records, every step from the
+journal, and the page line by line. plan.json is held to the digest that the clients' own ledgers
+name. Prints one line per difference. Exit code 0: all the same; 1: something differs; 2: a case
+that it does not cover (plans made anew on the way, rejected uploads, runs on Flower).
+`agewise check` does the same with the package's own code, for every case.
 """
 
 import hashlib
+import html
 import json
 import math
 import sys
@@ -18,58 +22,346 @@ from pathlib import Path
 
 import numpy as np
 
-
-def stationary(P):
-    values, vectors = np.linalg.eig(P.T)
-    law = np.real(vectors[:, np.argmin(abs(values - 1))])
-    return law / law.sum()
-
-
-def exact(P, law, age):
-    """The largest total variation between what two present values say about the collected one."""
-    joint = law[:, None] * np.linalg.matrix_power(P, age)
-    columns = joint[:, joint.sum(axis=0) > 0]
-    backward = (columns / columns.sum(axis=0)).T
-    return max(abs(a - b).sum() / 2 for a in backward for b in backward)
-
-
-def any_prior(P, age):
-    """tanh(D/4), D the widest log likelihood ratio."""
-    K = np.linalg.matrix_power(P, age)
-    if (K == 0).any():
-        return 1.0
-    logs = np.log(K)
-    return math.tanh(max(np.ptp(a - b) for a in logs for b in logs) / 4)
-
-
-def spectral(P, age):
-    law = stationary(P)
-    second = sorted(abs(np.linalg.eigvals(P)))[-2]
-    return min(1.0, math.sqrt((1 - law.min()) / law.min()) * second**age)
+KNOWN = "records that evolve independently of each other with the process given"
+ASSUMES = {
+    "own_law": f"{KNOWN}, and an adversary whose prior at collection is the client's stated law.",
+    "exact": f"{KNOWN}, and an adversary whose prior is its stationary (periodic) law.",
+    "any_prior": f"{KNOWN}; it holds whatever an adversary's prior.",
+    "spectral": f"{KNOWN}, and an adversary whose prior is its stationary law.",
+    "measured": "records that evolve independently of each other, and a Δ that was measured: the "
+    "notes say for which adversary, and on what its confidence rests.",
+}
+LIMITS = [
+    "The aged ε is about a record's value in the aggregation slot; the value that was collected is "
+    "protected by the classical ε only.",
+    "Ages count to the aggregation slot: whoever sees an upload earlier, the server included, has "
+    "data that have aged less.",
+    "The processes are taken to be true and publicly known, and records of one client to evolve "
+    "independently of each other.",
+    "Totals count every release in the client's ledger until then, as seen in the aggregation "
+    "slot; those made under another process count in full.",
+    "What is collected later also tells about earlier values, these included: a total grows with "
+    "every later release of the client, and its own policy limits by how much.",
+]
 
 
-def delta(P, law, mixing, age):
-    if age == 0:
-        return 1.0
-    if mixing == "any_prior":
-        return any_prior(P, age)
-    if mixing == "spectral":
-        return spectral(P, age)
-    return exact(P, stationary(P) if law is None else np.array(law), age)
+class Process:
+    """A client's process as its scenario gives it: kernels, laws, fingerprint."""
+
+    def __init__(self, entry, states):
+        self.kind, self.states = entry["kind"], np.array(states, float)
+        self.markov = self.kind != "measured"
+        if self.markov:
+            self.day = np.array(
+                entry["transitions"] if self.kind == "periodic" else [entry["transition"]]
+            )
+            parts = [self.day if self.kind == "periodic" else self.day[0], self.states]
+        else:
+            self.joints, self.limits = np.array(entry["joints"]), np.array(entry["limits"])
+            self.length = entry["day"]
+            facts = np.array([entry["confidence"], entry["day"]], float)
+            words = np.frombuffer(entry["assumes"].encode(), dtype=np.uint8).astype(float)
+            parts = [self.joints, self.limits, self.states, facts, words]
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(repr(part.shape).encode() + np.ascontiguousarray(part, "<f8").tobytes())
+        self.fingerprint = digest.hexdigest()[:16]
+
+    def kernel(self, start, end):
+        if not self.markov:
+            if start == end:
+                return np.eye(len(self.states))
+            joint = self.joints[self.index(start, end)]
+            rows = np.where(joint.sum(axis=1)[:, None] > 0, joint, joint.sum(axis=0))
+            return rows / rows.sum(axis=1, keepdims=True)
+        result = np.eye(len(self.states))
+        for slot in range(start, end):
+            result = result @ self.day[(slot - 1) % len(self.day)]
+        return result
+
+    def index(self, start, end):
+        shift = end - len(self.joints)
+        return start - shift - 1 if shift % self.length == 0 and start - shift >= 1 else None
+
+    def law(self, slot):
+        if not self.markov:
+            return self.joints[slot - 1].sum(axis=1)
+        values, vectors = np.linalg.eig(self.kernel(slot, slot + len(self.day)).T)
+        law = np.real(vectors[:, np.argmin(abs(values - 1))])
+        return law / law.sum()
+
+    def backward(self, law, start, end):
+        joint = (self.law(start) if law is None else np.array(law))[:, None] * self.kernel(
+            start, end
+        )
+        columns = joint[:, joint.sum(axis=0) > 0]
+        return (columns / columns.sum(axis=0)).T
+
+    def delta(self, mixing, law, start, end):
+        if start == end:
+            return 1.0
+        if not self.markov:
+            index = self.index(start, end)
+            return 1.0 if index is None else self.limits[index]
+        kernel = self.kernel(start, end)
+        if mixing == "any_prior":
+            if (kernel == 0).any():
+                return 1.0
+            logs = np.log(kernel)
+            return math.tanh(max(np.ptp(a - b) for a in logs for b in logs) / 4)
+        if mixing == "spectral":
+            rarest = self.law(start).min()
+            second = sorted(abs(np.linalg.eigvals(self.day[0])))[-2]
+            return min(1.0, math.sqrt((1 - rarest) / rarest) * second ** (end - start))
+        return widest(self.backward(law if mixing == "own_law" else None, start, end))
 
 
-def total(events, P, mixing, law, seen_at):
-    """Compose along the chain: age what is known, then add what the next slot releases."""
-    if mixing == "own_law":
-        mixing, law = ("own_law", law) if len(events) == 1 else ("any_prior", None)
-    else:
-        law = None
-    before = sorted((e["collect_at"], e["epsilon"]) for e in events if e["collect_at"] <= seen_at)
-    after = math.fsum(e["epsilon"] for e in events if e["collect_at"] > seen_at)
-    loss = 0.0
-    for (at, epsilon), then in zip(before, [t for t, _ in before[1:]] + [seen_at], strict=True):
-        loss = math.log1p(delta(P, law, mixing, then - at) * math.expm1(loss + epsilon))
-    return loss + after
+def widest(rows):
+    return max(abs(a - b).sum() / 2 for a in rows for b in rows)
+
+
+def aged(loss, delta):
+    return loss if math.isinf(loss) and delta else math.log1p(delta * math.expm1(loss))
+
+
+def total(events, process, mixing, law, seen_at):
+    """Age what is known, then add what the next slot releases; from both sides of `seen_at`."""
+    other = math.fsum(e["epsilon"] for e in events if e["fingerprint"] != process.fingerprint)
+    own = [
+        (e["collect_at"], e["epsilon"]) for e in events if e["fingerprint"] == process.fingerprint
+    ]
+    if not process.markov and (
+        len({at for at, _ in own}) > 1 or any(at > seen_at for at, _ in own)
+    ):
+        return other + math.fsum(epsilon for _, epsilon in own)
+    if mixing == "own_law" and len(events) > 1:
+        mixing = "any_prior"
+    past, loss = sorted(one for one in own if one[0] <= seen_at), 0.0
+    for (at, epsilon), then in zip(past, [t for t, _ in past[1:]] + [seen_at], strict=False):
+        loss = aged(loss + epsilon, process.delta(mixing, law, at, then))
+    future, later = sorted((one for one in own if one[0] > seen_at), reverse=True), 0.0
+    for (at, epsilon), then in zip(future, [t for t, _ in future[1:]] + [seen_at], strict=False):
+        later = aged(later + epsilon, widest(process.kernel(then, at)))
+    return other + loss + later
+
+
+def tight_loss(process, law, start, end, f, samples, scale):
+    """The loss of the Laplace mechanism itself, at every output where it can be largest."""
+    if scale == 0:
+        scale = 1e-300
+    density = np.exp(-abs(f[:, None] - f) / samples / scale)
+    logs = np.log(process.backward(law, start, end) @ density)
+    return (logs.max(axis=0) - logs.min(axis=0)).max()
+
+
+class Check:
+    def __init__(self):
+        self.wrong = 0
+
+    def same(self, where, stated, true, room=1e-9):
+        if (
+            isinstance(true, float)
+            and isinstance(stated, int | float)
+            and not isinstance(stated, bool)
+        ):
+            equal = stated == true or math.isclose(stated, true, rel_tol=room)
+        else:
+            equal = type(stated) is type(true) and stated == true
+        if not equal:
+            self.wrong += 1
+            print(f"{where}: stated {stated!r}, found {true!r}: DIFFERENT")
+
+
+def words(value):
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def odds(epsilon):
+    return None if epsilon is None else words(math.exp(epsilon) if epsilon < 700 else math.inf)
+
+
+def process_of(client, scenario):
+    return Process(client["process"], client.get("states", scenario.get("states")))
+
+
+def row_of(client, scenario, own, events, process, aggregated, settings):
+    """One client's row of the statement, from its exported ledger and its matrices."""
+    upload, private = json.loads(bytes.fromhex(own["payload"])), not settings["stand_in"]
+    start, end, n, mixing = (
+        upload["collect_at"], upload["aggregate_at"], client["samples"], scenario["mixing"],
+    )  # fmt: skip
+    law, scale, f = client.get("law"), own["scale"], process.states
+    if scenario["estimator"] == "propagated":
+        f = process.kernel(start, end) @ f
+    if mixing == "own_law" and law is None:
+        law = process.law(start).tolist()
+    reach = float(np.ptp(f) / n)
+    delta = float(process.delta(mixing, law, start, end))
+    before = [event for event in events[: own["number"]] if event["private"]]
+    classical = alone = together = added = None
+    if private:
+        classical = math.inf if scale == 0 else reach / scale
+        alone = aged(classical, delta)
+        if scenario["calibration"] == "tight" and start < end:
+            prior = law if mixing == "own_law" else None
+            alone = min(alone, float(tight_loss(process, prior, start, end, f, n, scale)))
+        together = total(before, process, mixing, law, own["aggregate_at"])
+        together = min(together, alone) if len(before) == 1 else together
+        added = math.fsum(event["epsilon"] for event in before)
+    return {
+        "client": client["name"],
+        "aggregated": aggregated,
+        "collect_at": own["collect_at"] - settings["starts_at"],
+        "age": own["aggregate_at"] - own["collect_at"],
+        "samples": n,
+        "delta": delta,
+        "mixing": mixing,
+        "assumptions": ASSUMES[mixing if process.markov else "measured"],
+        "sensitivity": reach,
+        "noise_scale": scale,
+        "classical_epsilon": words(classical),
+        "aged_epsilon": words(alone),
+        "aged_odds": odds(alone),
+        "classical_odds": odds(classical),
+        "releases": len(before),
+        "total_aged_epsilon": words(together),
+        "total_classical_epsilon": words(added),
+        "upload_sha256": hashlib.sha256(bytes.fromhex(own["payload"])).hexdigest(),
+    }, upload
+
+
+def expected_gap(rows, weights, clients, scenario):
+    """Σ p²(2η² + Var[f − z]/n) + (Σ p E[f − z])², of those who took part."""
+    spread = bias = 0.0
+    for row, weight in zip(rows, weights, strict=True):
+        client = clients[row["client"]]
+        process = process_of(client, scenario)
+        start, end = row["collect_at"], scenario["aggregate_at"]
+        kernel, z = process.kernel(start, end), process.states
+        f = kernel @ z if scenario["estimator"] == "propagated" else z
+        law = np.array(client["law"]) if "law" in client else process.law(start)
+        joint, gap = law[:, None] * kernel, f[:, None] - z
+        mean = (joint * gap).sum()
+        variance = (joint * gap**2).sum() - mean**2
+        spread += weight**2 * (2 * row["noise_scale"] ** 2 + variance / client["samples"])
+        bias += weight * mean
+    return float(spread + bias**2)
+
+
+def present_mean(client, scenario, start, seed):
+    """The mean at aggregation of the simulated records of a client."""
+    process = process_of(client, scenario)
+    digest = hashlib.sha256(f"records\0{client['name']}".encode()).digest()
+    rng = np.random.default_rng([seed, int.from_bytes(digest[:16])])
+
+    def draw(rows):
+        below = np.cumsum(rows, axis=1)[:, :-1]
+        drawn = (below <= rng.random(len(rows))[:, None]).sum(axis=1)
+        return np.minimum(drawn, rows.shape[1] - 1 - np.argmax(rows[:, ::-1] > 0, axis=1))
+
+    law = np.array(client["law"]) if "law" in client else process.law(start)
+    first = draw(np.broadcast_to(law, (client["samples"], law.size)))
+    return process.states[draw(process.kernel(start, scenario["aggregate_at"])[first])].mean()
+
+
+def follow(journal, plan, settings):
+    """What happened, from the journal: steps, who was received, who is missing, why it failed."""
+    due = {}
+    for one in plan["assignments"]:
+        due.setdefault(one["collect_at"], []).append(one["client"])
+    steps, received, refused, missing, failure, closed = [], {}, {}, {}, None, 0
+    for line in journal.splitlines():
+        entry = json.loads(line)
+        slot, what = entry["slot"], entry["input"]
+        if what == "received":
+            name = json.loads(entry["payload"])["client"]
+            received[name] = entry["payload"].encode()
+            steps.append({"slot": slot, "client": name, "what": "uploaded", "why": ""})
+        elif what == "refused":
+            refused[entry["client"]] = entry["reason"]
+            steps.append(
+                {"slot": slot, "client": entry["client"], "what": "refused", "why": entry["reason"]}
+            )
+        else:
+            closed = slot
+            late = [name for name in due.get(slot, []) if name not in received]
+            why = {name: refused.get(name, "no upload by the deadline") for name in late}
+            steps += [{"slot": slot, "client": n, "what": "missing", "why": why[n]} for n in late]
+            if late and settings["on_missing"] == "fail":
+                more = f" and {len(late) - 1} more" if len(late) > 1 else ""
+                failure = f"client {late[0]!r}{more} missing in slot {slot} ({why[late[0]]})"
+            else:
+                missing |= why
+    if failure is None and not received:
+        failure = "no client uploaded anything"
+    return steps, received, missing, failure, closed
+
+
+def page(s):
+    """The statement as a page, from its data."""
+
+    def shown(epsilon, factor=None):
+        if epsilon is None:
+            return "none claimed"
+        return f"{float(epsilon):.6g}" + ("" if factor is None else f" ({float(factor):.4g})")
+
+    def plain(text):
+        return html.escape(text, quote=False)
+
+    unit = f" {plain(s['unit'])}" if s["unit"] else ""
+    of = f" ({unit.strip()})".replace("|", "\\|") if unit else ""
+    lines = [f"# Privacy statement of run {s['run']}", ""]
+    if not s["private"]:
+        lines += [
+            "**This run used a seeded stand-in for noise. Nothing is private, and no ε is "
+            "claimed.**",
+            "",
+        ]
+    outcome = "**The run did not complete.** It was to be aggregated"
+    if s["model"] is not None:
+        outcome = f"Model: {s['model']!r}{unit}. Aggregated"
+    lines += [
+        f"Made {s['made_at']}. {outcome} in slot {s['aggregate_at']}, target ε = "
+        f"{s['target_epsilon']:g} for every client.",
+        "",
+        f"Mechanism: {s['mechanism'] if s['private'] else 'a seeded stand-in'}; estimator "
+        f"{s['estimator']}, calibration {s['calibration']}.",
+        "",
+        f"| client | collected in | age | records | Δ | sensitivity{of} | noise scale{of} "
+        "| aged ε (odds) | classical ε (odds) | total aged ε | total classical ε | releases |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for one in s["clients"]:
+        name = plain(one["client"]).replace("|", "\\|")
+        name += "" if one["aggregated"] else " (released, not aggregated)"
+        cells = (
+            name,
+            one["collect_at"],
+            one["age"],
+            one["samples"],
+            f"{one['delta']:.6g}",
+            f"{one['sensitivity']:.6g}",
+            f"{one['noise_scale']:.6g}",
+            shown(one["aged_epsilon"], one["aged_odds"]),
+            shown(one["classical_epsilon"], one["classical_odds"]),
+            shown(one["total_aged_epsilon"]),
+            shown(one["total_classical_epsilon"]),
+            one["releases"],
+        )
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    if s["missing"]:
+        who = ", ".join(map(plain, s["missing"]))
+        lines += ["", f"Missing: {who}. If one of them released, its own ledger says so."]
+    if s["not_due"]:
+        who = ", ".join(map(plain, s["not_due"]))
+        lines += ["", f"Not yet due when the run ended, and never asked: {who}."]
+    lines += ["", "What these numbers rest on:", ""]
+    lines += [
+        f"- Δ by `{m}`: {a}"
+        for m, a in sorted({(c["mixing"], c["assumptions"]) for c in s["clients"]})
+    ]
+    lines += [f"- {plain(note)}" for note in s["notes"]] + [f"- {limit}" for limit in s["limits"]]
+    return [*lines, "", f"Plan {s['plan']}", f"Statement {s['digest']}"]
 
 
 def not_covered(what):
@@ -77,61 +369,137 @@ def not_covered(what):
     return 2
 
 
-def main(run, exported):
-    run = Path(run)
-    scenario = json.loads((run / "plan.json").read_text())["scenario"]
-    record = json.loads((run / "record.json").read_text())
-    starts_at = json.loads((run / "run.json").read_text())["starts_at"]
-    statement = record["statement"]
-    if scenario["calibration"] != "formula":
-        return not_covered(f"calibration {scenario['calibration']}")
-    if not statement["private"]:
-        return not_covered("a seeded stand-in, about which nothing is claimed")
-    ledgers = {}
-    for path in Path(exported).glob("*.json"):
-        events = json.loads(path.read_text())
-        if events:
-            ledgers[events[0]["client"]] = events
-    clients = {one["name"]: one for one in scenario["clients"]}
-    wrong, weighed, weight = 0, 0.0, 0.0
-    for row in statement["clients"]:
-        name, client = row["client"], clients[row["client"]]
-        if "transition" not in client["process"]:
-            return not_covered(f"a process of kind {client['process']['kind']}")
-        P = np.array(client["process"]["transition"])
+def rows_of(check, run, names, plan, settings, ledgers, received, complete):
+    """The rows of the statement, and the uploads, of those who were received."""
+    scenario, found = plan["scenario"], []
+    digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+    for name in names:
+        client = next(one for one in scenario["clients"] if one["name"] == name)
+        process = process_of(client, scenario)
         events = ledgers.get(name, [])
-        keys = [event["key"] for event in events]
-        if record["run"] not in keys:
-            print(f"{name}: its ledger does not hold this run: DIFFERENT")
-            wrong += 1
+        own = next((event for event in events if event["key"] == run), None)
+        if own is None:
+            check.same(f"{name}: ledger", "an upload", "does not hold this run")
             continue
-        own = events[keys.index(record["run"])]
-        events = [e for e in events[: own["number"]] if e["private"]]  # as it stood then
-        found = total(events, P, row["mixing"], client.get("law"), own["aggregate_at"])
-        classical = math.fsum(event["epsilon"] for event in events)
-        payload = bytes.fromhex(own["payload"])
-        same = (
-            math.isclose(found, row["total_aged_epsilon"], rel_tol=1e-6)
-            and math.isclose(classical, row["total_classical_epsilon"], rel_tol=1e-9)
-            and hashlib.sha256(payload).hexdigest() == row["upload_sha256"]
-            and own["aggregate_at"] == statement["aggregate_at"] + starts_at
-            and own["collect_at"] == row["collect_at"] + starts_at
+        row, upload = row_of(client, scenario, own, events, process, complete, settings)
+        check.same(f"{name}: upload", received[name].hex(), own["payload"])
+        check.same(f"{name}: plan", upload["plan"], digest)
+        check.same(f"{name}: fingerprint", own["fingerprint"], process.fingerprint)
+        check.same(f"{name}: slot", own["collect_at"], upload["collect_at"] + settings["starts_at"])
+        if not settings["stand_in"]:
+            kept = float(row["aged_epsilon"]) <= scenario["epsilon"] * (1 + 1e-6)
+            check.same(f"{name}: target kept", kept, True)
+        found.append((row, upload))
+    return digest, [row for row, _ in found], [upload for _, upload in found]
+
+
+def outcome(scenario, settings, rows, uploads, names):
+    """Model, expected and realised loss of those who took part."""
+    clients = {one["name"]: one for one in scenario["clients"]}
+    weights = [clients[n].get("weight", clients[n]["samples"]) for n in names]
+    shares = [one / math.fsum(weights) for one in weights][: len(rows)]
+    model = math.fsum(p * u["value"][0] for p, u in zip(shares, uploads, strict=True))
+    realised = None
+    if settings["readings"] is None and not settings["own_sources"]:
+        truth = sum(
+            share
+            * present_mean(clients[row["client"]], scenario, row["collect_at"], settings["seed"])
+            for share, row in zip(shares, rows, strict=True)
         )
-        wrong += not same
-        if row["aggregated"]:
-            share = client.get("weight", client["samples"])
-            weight += share
-            weighed += share * json.loads(payload)["value"][0]
-        print(
-            f"{name}: aged ε {found:.9g}, stated {row['total_aged_epsilon']:.9g}; "
-            f"classical {classical:.9g}, stated {row['total_classical_epsilon']:.9g}: "
-            + ("same" if same else "DIFFERENT")
-        )
-    if record["complete"]:
-        same = weight > 0 and math.isclose(weighed / weight, record["model"], rel_tol=1e-9)
-        wrong += not same
-        print(f"model {record['model']!r}: " + ("same" if same else "DIFFERENT"))
-    return int(wrong > 0)
+        realised = float((model - truth) ** 2)
+    return model, expected_gap(rows, shares, clients, scenario), realised
+
+
+def main(run, exported):
+    run, check = Path(run), Check()
+    plan, record, settings = (
+        json.loads((run / name).read_text()) for name in ("plan.json", "record.json", "run.json")
+    )
+    scenario, stated = plan["scenario"], record["statement"]
+    if settings["engine"] != "local" or settings["on_missing"] == "replan" or record["rejected"]:
+        return not_covered("runs on Flower, plans made anew on the way, rejected uploads")
+    exports = (json.loads(path.read_text()) for path in Path(exported).glob("*.json"))
+    ledgers = {events[0]["client"]: events for events in exports if events}
+    journal = (run / "journal.jsonl").read_text()
+    steps, received, missing, failure, closed = follow(journal, plan, settings)
+    clients = [one["name"] for one in scenario["clients"]]
+    here = [name for name in clients if name in received]
+    digest, rows, uploads = rows_of(
+        check, settings["run"], list(received) if failure else here, plan, settings, ledgers,
+        received, failure is None,
+    )  # fmt: skip
+    model, gap, realised = (None,) * 3
+    if failure is None:
+        model, gap, realised = outcome(scenario, settings, rows, uploads, here)
+    silent = sorted(set(clients) - set(received))
+    due = {one["client"]: one["collect_at"] for one in plan["assignments"]}
+    body = {k: v for k, v in stated.items() if k not in ("version", "digest")}
+    true = {
+        "version": 1,
+        "run": settings["run"],
+        "complete": failure is None,
+        "rejected": {},
+        "steps": steps,
+        "statement": {
+            "version": 2,
+            "run": settings["run"],
+            "plan": digest,
+            "made_at": stated["made_at"],
+            "model": model,
+            "aggregate_at": scenario["aggregate_at"],
+            "target_epsilon": scenario["epsilon"],
+            "estimator": scenario["estimator"],
+            "calibration": scenario["calibration"],
+            "private": not settings["stand_in"],
+            "clients": rows,
+            "missing": [n for n in silent if due[n] <= closed],
+            "not_due": [n for n in silent if due[n] > closed],
+            "notes": plan["notes"],
+            "unit": scenario["unit"],
+            "mechanism": "Laplace noise on the mean of the records, drawn by OpenDP",
+            "limits": LIMITS,
+            "digest": hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest(),
+        },
+    }
+    if failure is not None:
+        true["failure"] = f"run {settings['run']} did not complete: {failure}."
+    else:
+        true |= {
+            "scenario": scenario["name"],
+            "model": model,
+            "expected_gap": gap,
+            "collect_at": {row["client"]: row["collect_at"] for row in rows},
+            "realised_loss": realised,
+            "private": not settings["stand_in"],
+            "participants": here,
+            "missing": missing,
+        }
+    compare(check, "record", record, true)
+    compare(
+        check, "statement.md", (run / "statement.md").read_text().split("\n"), [*page(stated), ""]
+    )
+    made = [
+        e["made_at"] for events in ledgers.values() for e in events if e["key"] == record["run"]
+    ]
+    check.same("made at", stated["made_at"] >= max(made, default=""), True)
+    for row in rows:
+        spent = row["total_aged_epsilon"], row["total_classical_epsilon"]
+        print(f"{row['client']}: total aged ε {spent[0]}, classical {spent[1]}")
+    print(f"model {model!r}: " + (f"{check.wrong} DIFFERENT" if check.wrong else "all the same"))
+    return int(check.wrong > 0)
+
+
+def compare(check, where, stated, true):
+    if isinstance(true, dict) and isinstance(stated, dict):
+        for key in {**stated, **true}:
+            compare(
+                check, f"{where}.{key}", stated.get(key, "missing"), true.get(key, "no such entry")
+            )
+    elif isinstance(true, list) and isinstance(stated, list) and len(true) == len(stated):
+        for index, (one, other) in enumerate(zip(stated, true, strict=True)):
+            compare(check, f"{where}[{index}]", one, other)
+    else:
+        check.same(where, stated, true, room=1e-6)
 
 
 if __name__ == "__main__":

@@ -310,7 +310,7 @@ def test_a_damaged_ledger_stops_the_run_before_anything_is_released(tmp_path):
     ledgers = tmp_path / "ledgers"
     ledgers.mkdir()
     (ledgers / "client 3.ledger").write_bytes(b"SQLite format 3\0 but no more")
-    with pytest.raises(aw.LedgerDamaged, match="Restore a backup"):
+    with pytest.raises(aw.LedgerDamaged, match="Set it aside"):
         aw.run(PLAN, folder=tmp_path / "run", ledgers=ledgers)
     assert {p.name for p in ledgers.iterdir()} == {"client 3.ledger"}
 

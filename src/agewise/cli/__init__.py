@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from agewise import __version__
 from agewise.cli.backtesting import commands as backtesting
+from agewise.cli.checking import commands as checking
 from agewise.cli.console import people
 from agewise.cli.deploying import deploy
 from agewise.cli.fitting import commands as fitting
@@ -28,10 +29,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 done, 2 bad input, 3 a privacy budget would be overspent, "
-    "4 a run did not complete, 130 interrupted.",
+    "4 a run did not complete, 5 a claim that was checked does not hold, 130 interrupted.",
 )
 app.add_typer(commands)
 app.add_typer(running)
+app.add_typer(checking)
 app.add_typer(fitting)
 app.add_typer(backtesting)
 app.add_typer(books, name="ledger")

@@ -239,41 +239,59 @@ class ClientAgent:
     def _release(self, order: Order, terms: Terms, value: float, known: list[Event]) -> Event:
         asked = _asked(order, terms)
         noised = self.noise(value, float(terms.table.sensitivity[0]), asked.scale)
-        spent = noised.private
-        draft = self._event(order, terms, noised if spent else replace(asked, private=False))
+        return self.write(order, terms, noised, known)
+
+    def write(self, order: Order, terms: Terms, noised: Noised, known: list[Event]) -> Event:
+        """The event of a release, with the upload that it sends, after the events so far."""
+        profile, spent = self.profile, noised.private
+        draft = self._event(order, terms, noised)
         total = total_of(
-            [*known, draft], self.profile.client.process, draft.aggregate_at,
-            self.profile.method, self.profile.law,
-        )  # fmt: skip
+            [*known, draft], profile.client.process, draft.aggregate_at, profile.method, profile.law
+        )
         upload = Upload(
-            run=order.run, client=order.client, plan=order.plan, collect_at=order.collect_at,
-            aggregate_at=order.aggregate_at, value=[float(noised.value)], samples=order.samples,
+            run=order.run,
+            client=order.client,
+            plan=order.plan,
+            collect_at=order.collect_at,
+            aggregate_at=order.aggregate_at,
+            value=[float(noised.value)],
+            samples=order.samples,
             noise_scale=draft.scale,
-            sensitivity=draft.sensitivity, delta=float(terms.table.delta[0]),
-            mixing=self.profile.mixing, private=noised.private,
+            sensitivity=draft.sensitivity,
+            delta=float(terms.table.delta[0]),
+            mixing=profile.mixing,
+            private=noised.private,
             classical_epsilon=draft.epsilon if spent else None,
             aged_epsilon=draft.aged_epsilon if spent else None,
             releases=sum(event.private for event in known) + int(spent),
             total_classical=total.classical if spent else None,
             total_aged=total.aged if spent else None,
             fingerprint=draft.fingerprint,
-        )  # fmt: skip
+        )
         return replace(draft, payload=upload.encode())
 
     def _event(self, order: Order, terms: Terms, noised: Noised) -> Event:
-        client, spent = terms.problem.clients[0], float(noised.epsilon or 0.0)
+        client, spent = terms.problem.clients[0], noised.epsilon
+        if spent is None:  # the stand-in: what the noise would give, if it were private
+            reach = np.asarray(terms.table.sensitivity[0])
+            spent = float(spent_epsilons(reach, np.asarray(noised.scale)))
         return Event(
-            key=order.run, client=order.client,
+            key=order.run,
+            client=order.client,
             collect_at=order.collect_at + self.profile.starts_at,
             aggregate_at=order.aggregate_at + self.profile.starts_at,
             epsilon=spent,
             aged_epsilon=achieved_epsilon(
                 client, terms.problem, terms.table, 0, (noised.scale, spent)
             ),
-            sensitivity=float(terms.table.sensitivity[0]), scale=noised.scale,
-            private=noised.private, mixing=self.profile.method,
-            fingerprint=client.process.fingerprint, made_at=now(), payload=b"",
-        )  # fmt: skip
+            sensitivity=float(terms.table.sensitivity[0]),
+            scale=noised.scale,
+            private=noised.private,
+            mixing=self.profile.method,
+            fingerprint=client.process.fingerprint,
+            made_at=now(),
+            payload=b"",
+        )
 
 
 def refuse_shift(process: Process, starts_at: int, last: int) -> None:

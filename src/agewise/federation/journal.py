@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tempfile
@@ -24,6 +25,7 @@ VERSION = 1
 LONGEST_NAME = 150
 """Letters of a client that go into the name of its ledger."""
 PLAN, SETTINGS, JOURNAL, RECORD = "plan.json", "run.json", "journal.jsonl", "record.json"
+STATEMENT = "statement.md"
 
 
 @dataclass(frozen=True)
@@ -94,15 +96,29 @@ class RunFolder:
     @classmethod
     def reopen(cls, path: Path) -> tuple[RunFolder, Plan, Settings]:
         """Open the folder of a run that did not finish."""
+        plan, settings = cls.load(path)
+        if (path / RECORD).exists():
+            raise InvalidInput(
+                "run folder",
+                f"{path} of a run that has ended",
+                "one that was interrupted",
+                f"Its record is {path / RECORD}.",
+            )
         self = cls(path)
+        self._open()
+        return self, plan, settings
+
+    @staticmethod
+    def load(path: Path) -> tuple[Plan, Settings]:
+        """Read the plan and the settings of a run; change nothing."""
         try:
             document = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
             plan = Plan.from_json((path / PLAN).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             name = Path(str(error.filename)).name
             raise InvalidInput(
-                "run folder", f"{path} without {name}", "the folder of a run",
-            ) from None  # fmt: skip
+                "run folder", f"{path} without {name}", "the folder of a run"
+            ) from None
         except (OSError, ValueError) as error:
             if isinstance(error, InvalidInput):
                 raise
@@ -117,20 +133,13 @@ class RunFolder:
             or (isinstance(limits, dict) and set(limits) != known_limits)
         ):
             raise InvalidInput("run folder", f"{path} of version {version}", f"version {VERSION}")
-        if (path / RECORD).exists():
-            raise InvalidInput(
-                "run folder", f"{path} of a run that has ended", "one that was interrupted",
-                f"Its record is {path / RECORD}.",
-            )  # fmt: skip
         try:
-            settings = TypeAdapter(Settings).validate_json(json.dumps(document), strict=True)
+            return plan, TypeAdapter(Settings).validate_json(json.dumps(document), strict=True)
         except ValidationError as error:
             bad = first_complaint(error)
             raise InvalidInput(
                 f"{path / SETTINGS}: {bad.field}", bad.value, bad.allowed, bad.remedy
             ) from None
-        self._open()
-        return self, plan, settings
 
     def settle(self, settings: Settings) -> None:
         """Write the settings anew."""
@@ -150,6 +159,16 @@ class RunFolder:
             self._journal.write(json.dumps(entry) + "\n")
         self._kept = len(server.inputs)
         self._journal.flush()
+
+    @classmethod
+    def rebuilt(cls, path: Path, server: Server) -> None:
+        """Feed the journal of a folder to a new server; change nothing."""
+        self = cls(path)
+        try:
+            self._journal = io.StringIO((path / JOURNAL).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise self._damaged(0, error) from None
+        self.replay(server)
 
     def replay(self, server: Server) -> None:
         """Feed the journal to a new server."""

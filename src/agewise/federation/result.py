@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from agewise.federation.journal import RECORD, RunFolder
+from agewise.federation.journal import RECORD, STATEMENT, RunFolder
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement
@@ -78,8 +78,8 @@ def conclude(
     except RunIncomplete as failure:
         if place is not None:
             told = server.state(None)
-            place.write("statement.md", told.to_markdown())
-            record = {**_failed(server, str(failure)), "statement": told.to_dict()}
+            place.write(STATEMENT, told.to_markdown())
+            record = failed_record(server, told, str(failure))
             place.write(RECORD, json.dumps(record, indent=2, allow_nan=False))
         raise
     result = RunResult(
@@ -96,12 +96,13 @@ def conclude(
         clipped=dict(clipped),
     )
     if place is not None:
-        place.write("statement.md", result.statement.to_markdown())
+        place.write(STATEMENT, result.statement.to_markdown())
         place.write(RECORD, result.to_json())
     return result
 
 
-def _failed(server: Server, why: str) -> dict[str, Any]:
+def failed_record(server: Server, statement: Statement, why: str) -> dict[str, Any]:
+    """Return the record of a run that ended without a model, as plain data."""
     return {
         "version": 1,
         "run": server.run,
@@ -109,6 +110,7 @@ def _failed(server: Server, why: str) -> dict[str, Any]:
         "failure": why,
         "rejected": dict(server.rejected),
         "steps": [asdict(step) for step in server.steps],
+        "statement": statement.to_dict(),
     }
 
 

@@ -88,18 +88,29 @@ class Server:
 
     def orders(self, slot: int) -> list[Order]:
         """The orders that are due in a slot and not yet answered."""
-        problem = self.plan.problem
-        return [
-            Order(
-                run=self.run, client=one.client, plan=self.digest, collect_at=one.collect_at,
-                aggregate_at=problem.aggregate_at, samples=self._samples_of[one.client],
-                epsilon=problem.epsilon, mixing=problem.mixing, estimator=problem.estimator,
-                calibration=problem.calibration, noise_scale=one.noise_scale,
-                fingerprint=one.fingerprint,
-            )
-            for one in self._due.get(slot, [])
-            if self._awaited(one.client)
-        ]  # fmt: skip
+        due = self._due.get(slot, [])
+        return [self._order(self.digest, one) for one in due if self._awaited(one.client)]
+
+    def order_of(self, upload: Upload) -> Order:
+        """The order that an upload answered."""
+        return self._order(upload.plan, self._issued[upload.plan, upload.client])
+
+    def _order(self, digest: str, one: Assignment) -> Order:
+        problem = self.first_plan.problem
+        return Order(
+            run=self.run,
+            client=one.client,
+            plan=digest,
+            collect_at=one.collect_at,
+            aggregate_at=problem.aggregate_at,
+            samples=self._samples_of[one.client],
+            epsilon=problem.epsilon,
+            mixing=problem.mixing,
+            estimator=problem.estimator,
+            calibration=problem.calibration,
+            noise_scale=one.noise_scale,
+            fingerprint=one.fingerprint,
+        )
 
     def receive(self, payload: bytes, slot: int, sender: str | None = None) -> str | None:
         """Take an upload that arrived in a slot; return why it was rejected, None if it was not.
@@ -202,11 +213,18 @@ class Server:
         self, model: float | None, uploads: list[tuple[Upload, bytes]] | None = None
     ) -> Statement:
         """The privacy statement: of a model, or of a run that ended without one."""
+        silent = sorted(self._names - set(self.received))
+        not_due = {a.client for a in self.plan.assignments if a.collect_at > self.closed}
         return state_privacy(
-            self.plan, self.run, self.private,
+            self.plan,
+            self.run,
+            self.private,
             list(self.received.values()) if uploads is None else uploads,
-            list(self.late.values()), tuple(sorted(set(self._names) - set(self.received))), model,
-        )  # fmt: skip
+            list(self.late.values()),
+            tuple(name for name in silent if name not in not_due),
+            tuple(name for name in silent if name in not_due),
+            model,
+        )
 
     def _carried_out(self, clients: list[Client], shares: tuple[float, ...]) -> Plan:
         """The plan as it was really followed: who took part, and when each one collected."""

@@ -14,7 +14,7 @@ from agewise.federation.messages import Upload
 from agewise.mixing import assumption
 from agewise.plan import Plan
 
-VERSION = 1
+VERSION = 2
 
 LIMITS = (
     "The aged ε is about a record's value in the aggregation slot; the value that was collected is "
@@ -23,7 +23,10 @@ LIMITS = (
     "data that have aged less.",
     "The processes are taken to be true and publicly known, and records of one client to evolve "
     "independently of each other.",
-    "Totals count every release in the client's ledger, as seen in the aggregation slot.",
+    "Totals count every release in the client's ledger until then, as seen in the aggregation "
+    "slot; those made under another process count in full.",
+    "What is collected later also tells about earlier values, these included: a total grows with "
+    "every later release of the client, and its own policy limits by how much.",
 )
 
 
@@ -60,7 +63,8 @@ class Statement:
     """What a run told about the clients' records: by its model, and to the server.
 
     `model` is None for a run that did not complete. `missing` clients may have released too, if
-    their upload never arrived: their own ledgers say so.
+    their upload never arrived: their own ledgers say so. `not_due` were never asked: the run ended
+    before their slot.
     """
 
     run: str
@@ -74,6 +78,7 @@ class Statement:
     private: bool
     clients: tuple[ClientStatement, ...]
     missing: tuple[str, ...]
+    not_due: tuple[str, ...]
     notes: tuple[str, ...]
     unit: str = ""
     mechanism: str = "Laplace noise on the mean of the records, drawn by OpenDP"
@@ -111,8 +116,8 @@ class Statement:
                 if self.model is None
                 else f"Model: {self.model!r}{self._unit}. "
             )
-            + f"Aggregated in slot {self.aggregate_at}, target ε = {self.target_epsilon:g} for "
-            "every client.",
+            + ("It was to be aggregated" if self.model is None else "Aggregated")
+            + f" in slot {self.aggregate_at}, target ε = {self.target_epsilon:g} for every client.",
             "",
             f"Mechanism: {self.mechanism if self.private else 'a seeded stand-in'}; estimator "
             f"{self.estimator}, calibration {self.calibration}.",
@@ -136,6 +141,9 @@ class Statement:
         if self.missing:
             who = ", ".join(html.escape(name, quote=False) for name in self.missing)
             lines += ["", f"Missing: {who}. If one of them released, its own ledger says so."]
+        if self.not_due:
+            who = ", ".join(html.escape(name, quote=False) for name in self.not_due)
+            lines += ["", f"Not yet due when the run ended, and never asked: {who}."]
         lines += ["", "What these numbers rest on:", ""]
         lines += [f"- Δ by `{how}`: {rests_on}" for how, rests_on in self.grounds]
         lines += [f"- {html.escape(note, quote=False)}" for note in self.notes]
@@ -164,16 +172,16 @@ def state_privacy(
     uploads: list[tuple[Upload, bytes]],
     late: list[tuple[Upload, bytes]],
     missing: tuple[str, ...],
+    not_due: tuple[str, ...],
     model: float | None,
 ) -> Statement:
     """Write the statement of a run from what its clients uploaded, in time or too late."""
     problem = plan.problem
-    counted = uploads if model is not None else []
     processes = {client.name: client.process for client in problem.clients}
     rows = tuple(
         ClientStatement(
             client=upload.client,
-            aggregated=(upload, payload) in counted,
+            aggregated=in_time and model is not None,
             samples=upload.samples,
             sensitivity=upload.sensitivity,
             collect_at=upload.collect_at,
@@ -191,7 +199,8 @@ def state_privacy(
             total_classical_epsilon=upload.total_classical,
             upload_sha256=hashlib.sha256(payload).hexdigest(),
         )
-        for upload, payload in [*uploads, *late]
+        for in_time, several in ((True, uploads), (False, late))
+        for upload, payload in several
     )
     return Statement(
         run=run,
@@ -205,6 +214,7 @@ def state_privacy(
         private=private,
         clients=rows,
         missing=missing,
+        not_due=not_due,
         notes=plan.notes,
         unit=problem.unit,
     )

@@ -72,6 +72,13 @@ def laplace(value: Value, *, sensitivity: float, epsilon: float) -> Noised:
     return Noised(made, scale, float(mechanism.map(distance)), private=True)
 
 
+def laplace_epsilon(sensitivity: float, scale: float) -> float:
+    """Return the ε of float noise of this scale, by OpenDP's own privacy map of the mechanism."""
+    if sensitivity == 0 or scale == 0:
+        return 0.0 if sensitivity == 0 else math.inf
+    return float(_opendp_laplace(float, False, scale).map(sensitivity))
+
+
 def seeded_laplace(value: Value, *, scale: float, rng: np.random.Generator) -> Noised:
     """Add reproducible Laplace noise for simulation. What it makes is **not** private.
 

@@ -1,0 +1,281 @@
+"""Check what a finished run says of itself: everything recomputed from journal and ledgers.
+
+The server is built anew from the journal, every upload is written anew from its client's ledger and
+the scenario, and the documents that follow are compared with those in the run's folder, leaf by
+leaf. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agewise.errors import InvalidInput
+from agewise.federation.client import ClientAgent, Profile, own_terms, private_noise
+from agewise.federation.journal import PLAN, RECORD, STATEMENT, RunFolder, Settings
+from agewise.federation.messages import BadMessage, Upload
+from agewise.federation.result import conclude, failed_record
+from agewise.federation.server import ROOM, RunIncomplete, Server
+from agewise.federation.sources import DataSource, SimulatedRecords
+from agewise.federation.statement import Statement
+from agewise.plan import Plan
+from agewise.planning import plan as make_plan
+from agewise.privacy.account import Event, Policy
+from agewise.privacy.ledger import Ledger
+from agewise.privacy.mechanisms import Noised, laplace_epsilon
+
+SAME = 1e-9
+"""Relative room for another machine's arithmetic."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that a run's documents say and that does not follow from its ledgers."""
+
+    where: str
+    stated: Any
+    recomputed: Any
+
+    def __str__(self) -> str:
+        return f"{self.where}: stated {_short(self.stated)}, recomputed {_short(self.recomputed)}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check found: differences, and what had to be taken as told."""
+
+    run: str
+    compared: int
+    differences: tuple[Difference, ...]
+    as_told: tuple[str, ...]
+
+
+def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
+    """Recompute all that record.json, statement.md and plan.json of a run say.
+
+    `ledgers` is the folder that holds the clients' ledgers, also in folders below it (None: where
+    the run kept them).
+
+    Guarantees
+        A report without differences means: every number and sentence of the three documents
+        follows from the clients' ledgers, the journal and the scenario, but for what `as_told`
+        names. Changing one of them alone is always found.
+    """
+    place = Path(folder)
+    record = _read(place / RECORD)
+    try:
+        plan, settings = RunFolder.load(place)
+    except InvalidInput as error:
+        if not error.field.startswith("plan"):
+            raise
+        contradiction = Difference(f"{PLAN}: {error.field}", error.value, error.allowed)
+        return Report(str(record.get("run")), 1, (contradiction,), ())
+    server = Server(plan, settings.run, settings.on_missing, private=not settings.stand_in)
+    RunFolder.rebuilt(place, server)
+    found: list[Difference] = []
+    as_told: list[str] = []
+    answered = _answered(server)
+    if answered and plan.digest not in answered:
+        found.append(Difference(f"{PLAN}: digest", plan.digest, ", ".join(sorted(answered))))
+    books = _books(place, settings, ledgers)
+    for name, (upload, payload) in {**server.received, **server.late}.items():
+        found += _check_upload(server, settings, books.get(name), upload, payload)
+    found += _check_proof(plan, as_told)
+    true, statement = _documents(server, plan, settings, record, as_told)
+    found += _compared(RECORD, record, true)
+    found += _check_time(record, books, settings.run)
+    text = (place / STATEMENT).read_text(encoding="utf-8") if (place / STATEMENT).exists() else ""
+    shown, wanted = text.splitlines(), statement.to_markdown().splitlines()
+    if len(shown) != len(wanted):
+        found.append(Difference(f"{STATEMENT}: lines", len(shown), len(wanted)))
+    for number, (one, other) in enumerate(zip(shown, wanted, strict=False), start=1):
+        if one != other:
+            found.append(Difference(f"{STATEMENT}: line {number}", one, other))
+    leaves = _leaves(true) + len(wanted) + _leaves(plan.to_dict())
+    return Report(settings.run, leaves, tuple(found), tuple(as_told))
+
+
+def _answered(server: Server) -> set[str]:
+    """The digests of the plans that uploads in the journal answered."""
+    found = set()
+    for entry in server.inputs:
+        if entry["input"] == "received":
+            with contextlib.suppress(BadMessage):
+                found.add(Upload.decode(entry["payload"].encode()).plan)
+    return found
+
+
+def _books(
+    place: Path, settings: Settings, ledgers: Path | str | None
+) -> dict[str, tuple[Path, list[Event]]]:
+    """The events of each client, from whatever ledgers lie in the folder."""
+    kept = Path(settings.ledgers) if settings.ledgers is not None else place
+    top = Path(ledgers) if ledgers is not None else kept
+    if not top.is_dir():
+        raise InvalidInput("ledgers", str(top), "a folder of ledgers", "Name it with --ledgers.")
+    books: dict[str, tuple[Path, list[Event]]] = {}
+    for path in sorted(top.rglob("*.ledger")):
+        with Ledger.read(path) as ledger:
+            events = ledger.events()
+        if any(event.key == settings.run for event in events):
+            books[events[0].client] = (path, events)
+    return books
+
+
+def _check_upload(
+    server: Server,
+    settings: Settings,
+    book: tuple[Path, list[Event]] | None,
+    upload: Upload,
+    payload: bytes,
+) -> Iterator[Difference]:
+    """An upload against what its client recorded, and both against what the scenario implies."""
+    name = f"ledger of client {upload.client!r}"
+    if book is None:
+        yield Difference(name, "an upload", "no ledger that holds this run")
+        return
+    events = book[1]
+    event = next(event for event in events if event.key == settings.run)
+    if event.payload != payload:
+        yield Difference(f"{name}: upload", payload.decode(), event.payload.decode())
+    problem = server.first_plan.problem
+    client = next(c for c in problem.clients if c.name == upload.client)
+    order = server.order_of(upload)
+    starts_at = event.aggregate_at - upload.aggregate_at
+    if settings.engine == "local" and starts_at != settings.starts_at:
+        yield Difference(f"{name}: starts_at", settings.starts_at, starts_at)
+    profile = replace(Profile.of(client, problem, Policy(), starts_at), mixing=upload.mixing)
+    terms = own_terms(
+        client,
+        problem.epsilon,
+        upload.mixing,
+        problem.estimator,
+        problem.calibration,
+        upload.collect_at,
+        upload.aggregate_at,
+        starts_at,
+    )
+    if not upload.noise_scale >= terms.scale * (1 - ROOM):
+        yield Difference(f"{name}: noise_scale", upload.noise_scale, terms.scale)
+    spent = laplace_epsilon(float(terms.table.sensitivity[0]), event.scale)
+    noised = Noised(upload.value[0], event.scale, spent if event.private else None, event.private)
+    agent = ClientAgent(profile, SimulatedRecords(client, 0), None, private_noise)
+    known = [earlier for earlier in events if earlier.number < event.number]
+    true = agent.write(order, terms, noised, known)
+    same = {"made_at": event.made_at, "number": event.number, "hash": event.hash}
+    yield from _compared(name, event.facts(), {**true.facts(), **same})
+    yield from _compared(f"{name}: upload", json.loads(payload), json.loads(true.payload))
+
+
+def _check_proof(plan: Plan, as_told: list[str]) -> Iterator[Difference]:
+    """The lower bound that a plan claims, by searching again."""
+    if plan.lower_bound is None:
+        return
+    exact = plan.problem.objective == "exact" or plan.method == "certified"
+    if plan.method not in ("certified", "exhaustive") or not exact:
+        as_told.append(f"{PLAN}: lower_bound, by {plan.method} search over another objective")
+        return
+    again = make_plan(plan.problem, "certified")
+    if plan.lower_bound > again.objective * (1 + SAME):
+        yield Difference(f"{PLAN}: lower_bound", plan.lower_bound, again.lower_bound)
+
+
+def _documents(
+    server: Server, plan: Plan, settings: Settings, record: Any, as_told: list[str]
+) -> tuple[dict[str, Any], Statement]:
+    """The record and the statement as they follow from the journal, with the time they tell."""
+    told = record.get("statement") if isinstance(record, dict) else None
+    when = told.get("made_at") if isinstance(told, dict) else None
+    if isinstance(record, dict) and record.get("complete") is False and server.failure is None:
+        as_told.append(f"{RECORD}: failure, of which the journal says nothing")
+        stated = str(record.get("failure"))
+        prefix = f"run {server.run} did not complete: "
+        server.failure = stated.removeprefix(prefix).removesuffix(".")
+    source = _source(plan, settings, record, as_told)
+    try:
+        result = conclude(server, None, source, {})
+    except RunIncomplete as failure:
+        statement = replace(server.state(None), made_at=str(when))
+        return failed_record(server, statement, str(failure)), statement
+    statement = replace(result.statement, made_at=str(when))
+    true = replace(result, statement=statement).to_dict()
+    if source is None and isinstance(record, dict):
+        true["realised_loss"] = record.get("realised_loss")
+    return true, statement
+
+
+def _source(
+    plan: Plan, settings: Settings, record: Any, as_told: list[str]
+) -> Callable[[str], DataSource] | None:
+    clients = {client.name: client for client in plan.problem.clients}
+    if settings.engine == "local" and settings.readings is None and not settings.own_sources:
+        return lambda name: SimulatedRecords(clients[name], settings.seed)
+    if isinstance(record, dict) and record.get("realised_loss") is not None:
+        as_told.append(f"{RECORD}: realised_loss, from records that are not kept here")
+    return None
+
+
+def _check_time(
+    record: Any, books: dict[str, tuple[Path, list[Event]]], run: str
+) -> Iterator[Difference]:
+    """A statement is not older than the releases that it speaks of."""
+    told = record.get("statement") if isinstance(record, dict) else None
+    when = str(told.get("made_at")) if isinstance(told, dict) else ""
+    last = max(
+        (e.made_at for _, events in books.values() for e in events if e.key == run), default=""
+    )
+    if when < last:
+        yield Difference(f"{RECORD}: statement.made_at", when, f"{last} or later")
+
+
+def _compared(where: str, stated: Any, true: Any) -> Iterator[Difference]:
+    """Compare two documents leaf by leaf."""
+    if isinstance(stated, dict) and isinstance(true, dict):
+        for key in [*true, *(key for key in stated if key not in true)]:
+            yield from _compared(
+                f"{where}: {key}", stated.get(key, "missing"), true.get(key, "no such entry")
+            )
+        return
+    if isinstance(stated, list | tuple) and isinstance(true, list | tuple):
+        if len(stated) != len(true):
+            yield Difference(f"{where}: entries", len(stated), len(true))
+        for index, (one, other) in enumerate(zip(stated, true, strict=False)):
+            yield from _compared(f"{where}[{index}]", one, other)
+        return
+    both = [stated, true]
+    if any(isinstance(one, float) for one in both) and all(
+        type(one) in (int, float) for one in both
+    ):
+        if stated != true and not math.isclose(stated, true, rel_tol=SAME):
+            yield Difference(where, stated, true)
+    elif type(stated) is not type(true) or stated != true:
+        yield Difference(where, stated, true)
+
+
+def _leaves(document: Any) -> int:
+    if isinstance(document, dict):
+        return sum(map(_leaves, document.values()))
+    if isinstance(document, list | tuple):
+        return sum(map(_leaves, document))
+    return 1
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidInput(
+            "run folder", f"{path.parent} without {path.name}", "the folder of a run that has ended"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InvalidInput("run folder", f"{path} ({error})", "a JSON document") from None
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -1,0 +1,139 @@
+"""A run's own documents against its ledgers: nothing in them can be changed unnoticed."""
+
+import contextlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+from leaves import changed
+
+import agewise as aw
+from agewise.federation.checking import check_run
+
+LONDON = aw.scenarios.london()
+
+
+def finished(folder, **choices):
+    problem = LONDON.replace(**choices.pop("problem", {}))
+    with contextlib.suppress(aw.RunIncomplete):
+        aw.run(aw.plan(problem), folder=folder, **choices)
+    return folder
+
+
+CASES = {
+    "complete": {},
+    "tight": {"problem": {"mixing": "exact", "calibration": "tight"}},
+    "stand-in": {"rng": "seeded"},
+    "failed": {"drop": ["client 2"]},
+    "renormalised": {"drop": ["client 2"], "on_missing": "renormalise"},
+    "replanned": {"drop": ["client 2"], "on_missing": "replan"},
+}
+
+
+@pytest.fixture(params=CASES)
+def run(request, tmp_path):
+    choices = dict(CASES[request.param])
+    if choices.get("rng") == "seeded":
+        choices["rng"] = np.random.default_rng(1)
+    return finished(tmp_path / request.param, **choices)
+
+
+def differs(folder):
+    try:
+        return bool(check_run(folder).differences)
+    except aw.InvalidInput:
+        return True
+
+
+def test_a_run_as_it_was_written_follows_from_its_ledgers(run):
+    report = check_run(run)
+    assert not report.differences
+    assert not report.as_told
+    assert report.compared > 100
+
+
+def test_guarantee_no_leaf_of_the_record_can_be_changed(run):
+    path = run / "record.json"
+    document = json.loads(path.read_text())
+    unnoticed = []
+    changes = list(changed(document))
+    if run.name == "replanned":  # planning anew takes its time: every third leaf
+        changes = changes[::3]
+    for where, other in changes:
+        path.write_text(json.dumps(other))
+        if not differs(run):
+            unnoticed.append(where)
+    assert not unnoticed
+
+
+@pytest.mark.parametrize("case", ["complete", "tight"])
+def test_guarantee_no_leaf_of_the_plan_can_be_changed(tmp_path, case):
+    run = finished(tmp_path / "run", **CASES[case])
+    path = run / "plan.json"
+    unnoticed = []
+    for where, other in changed(json.loads(path.read_text())):
+        path.write_text(json.dumps(other))
+        if not differs(run):
+            unnoticed.append(where)
+    assert not unnoticed
+
+
+def test_guarantee_no_line_of_the_statement_can_be_changed(run):
+    path = run / "statement.md"
+    lines = path.read_text().splitlines()
+    for index, line in enumerate(lines):
+        for other in (line + " ", line[:-1]) if line else ("x",):
+            path.write_text("\n".join([*lines[:index], other, *lines[index + 1 :], ""]))
+            assert differs(run), line
+    path.write_text("\n".join(lines[:-1]))
+    assert differs(run)
+    path.unlink()
+    assert differs(run)
+
+
+def test_a_forged_run_needs_its_ledgers_forged(tmp_path):
+    """A faster matrix with everything computed anew from it does not fit what was recorded."""
+    run = finished(tmp_path / "run")
+    client = LONDON.clients[0]
+    faster = aw.Client(client.name, aw.birth_death(0.4, 0.4, [20, 50, 100, 200]), client.law)
+    forged = aw.plan(LONDON.replace(clients=[faster, *LONDON.clients[1:]]))
+    (run / "plan.json").write_text(forged.to_json())
+    words = [str(one) for one in check_run(run).differences]
+    assert any("plan.json: digest" in one for one in words)
+
+
+def test_the_ledgers_may_lie_elsewhere(tmp_path):
+    run = finished(tmp_path / "run")
+    shutil.move(run / "ledgers", tmp_path / "elsewhere")
+    words = [str(one) for one in check_run(run).differences]
+    assert sum("no ledger that holds this run" in one for one in words) == 3
+    assert not check_run(run, tmp_path / "elsewhere").differences
+    with pytest.raises(aw.InvalidInput, match="a folder of ledgers"):
+        check_run(run, tmp_path / "nowhere")
+
+
+def test_a_later_run_does_not_change_an_earlier_ones_check(tmp_path):
+    books, policy = tmp_path / "ledgers", aw.Policy(max_aged_epsilon=2.0)
+    for number, starts_at in enumerate((0, 4, 40)):
+        finished(tmp_path / str(number), ledgers=books, starts_at=starts_at, policy=policy)
+    for number in range(3):
+        assert not check_run(tmp_path / str(number)).differences
+
+
+def test_a_statement_made_before_its_releases_is_noticed(tmp_path):
+    run = finished(tmp_path / "run")
+    path = run / "record.json"
+    document = json.loads(path.read_text())
+    document["statement"]["made_at"] = "2020-01-01T00:00:00+00:00"
+    path.write_text(json.dumps(document))
+    assert any("made_at" in one.where for one in check_run(run).differences)
+
+
+def test_what_is_no_finished_run_is_refused(tmp_path):
+    with pytest.raises(aw.InvalidInput, match=r"without record\.json"):
+        check_run(tmp_path)
+    run = finished(tmp_path / "run")
+    (run / "record.json").write_text("{")
+    with pytest.raises(aw.InvalidInput, match="a JSON document"):
+        check_run(run)
