@@ -1,11 +1,12 @@
-"""Kill client processes at random moments, restart them, and report every byte that left them.
+"""Kill a run at every named point of the protocol, resume it, and report what became of it.
 
-Run as a script: `crash.py FOLDER KILLS SEED`. A client process answers one order: it opens its
-ledger, collects, trains, adds noise, commits, and sends its upload through a pipe. This process
-forks it, kills it with SIGKILL after a random time, and starts it again, until it has come to its
-end; killed or not, what came out of the pipe counts as sent. Prints one JSON document.
+Run as a script: `crash.py FOLDER SEED`; SEED "none" means private noise. A run is carried out in a
+process of its own, which kills itself with SIGKILL just before or just after one of the steps
+below, the first, second or third time that it comes there; a few more are killed at random moments.
+Each is then resumed until it ends. Prints one JSON document: a list of cases.
 """
 
+import itertools
 import json
 import os
 import random
@@ -17,107 +18,122 @@ from pathlib import Path
 import numpy as np
 
 import agewise as aw
-from agewise.federation.client import ClientAgent, Profile, private_noise, stand_in_noise
+from agewise.federation.client import ClientAgent, private_noise
+from agewise.federation.journal import RunFolder
 from agewise.federation.server import Server
-from agewise.federation.sources import SimulatedRecords
+from agewise.privacy.ledger import Ledger
 
-CLIENTS = 40
+STEPS = {
+    "ledger created": (Ledger, "_begin"),
+    "records trained on": (ClientAgent, "train"),
+    "noise drawn": (ClientAgent, "_release"),
+    "event inserted": (Ledger, "_append"),
+    "release committed": (Ledger, "release"),
+    "upload received": (Server, "receive"),
+    "journal written": (RunFolder, "keep"),
+    "slot closed": (Server, "close"),
+    "settings written": (RunFolder, "settle"),
+    "document written": (RunFolder, "write"),
+}
+MOMENTS = ("before", "after")
+RANDOM = 10
 
 
 def problem():
-    rng = np.random.default_rng(4)
-    clients = [
-        aw.Client(f"client {i}", aw.birth_death(*rates, [20, 50, 100, 200]), samples=50)
-        for i, rates in enumerate(rng.uniform(0.05, 0.45, (CLIENTS, 2)))
-    ]
-    return aw.Problem(clients, aggregate_at=12, epsilon=0.5)
+    chains = [aw.birth_death(*rates, [20, 50, 100, 200]) for rates in ((0.1, 0.2), (0.4, 0.3))]
+    clients = [aw.Client(f"client {i}", chains[i % 2], samples=50) for i in range(4)]
+    return aw.Problem(clients, aggregate_at=6, epsilon=0.5, capacity=2)
 
 
-def answer(order, client, ledgers, seed, pipe):
-    noise = private_noise if seed is None else stand_in_noise(seed, client.name)
-    profile = Profile(client, 0.5, "exact", aw.Policy(max_aged_epsilon=0.5))
-    with aw.Ledger(ledgers / f"{client.name}.ledger") as ledger:
-        payload = ClientAgent(profile, SimulatedRecords(client, 9), ledger, noise).answer(order)
-    for start in range(0, len(payload), 64):  # a kill may come in the middle of sending
-        os.write(pipe, payload[start : start + 64])
+def kill_at(step, moment, times):
+    """Arrange that this process kills itself there."""
+    owner, name = STEPS[step]
+    plain, count = getattr(owner, name), itertools.count(1)
+
+    def hooked(*arguments, **named):
+        due = next(count) == times
+        if due and moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = plain(*arguments, **named)
+        if due:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, name, hooked)
 
 
-def attempt(work, patience):
-    """Run `work(pipe)` in a process of its own; kill it after `patience` seconds.
-
-    Returns what it sent, whether it was killed, and how long it took.
-    """
-    reading, writing = os.pipe()
-    begun = time.perf_counter()
+def in_process(work, patience=None):
+    """Run `work` in a process of its own; return whether it was killed."""
     child = os.fork()
     if child == 0:
-        os.close(reading)
         try:
-            work(writing)
+            work()
         finally:
             os._exit(0)
-    os.close(writing)
-    killed = False
     if patience is not None:
         time.sleep(patience)
-        done, _ = os.waitpid(child, os.WNOHANG)
-        if not done:
-            os.kill(child, signal.SIGKILL)
-            killed = True
-    sent = b"".join(iter(lambda: os.read(reading, 65536), b""))
-    os.close(reading)
-    if patience is None or killed:
-        os.waitpid(child, 0)
-    return sent, killed, time.perf_counter() - begun
+        os.kill(child, signal.SIGKILL)  # it may have ended: then this reaches nobody's process
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
 
 
-def disturbed(folder, kills, seed):
+def recorded(folder):
+    """What each ledger holds, as the bytes that were or will be sent."""
+    found = {}
+    for path in sorted((folder / "ledgers").glob("*.ledger")):
+        with aw.Ledger(path) as ledger:
+            found[path.stem] = [event.payload.decode() for event in ledger.events()]
+    return found
+
+
+def case(plan, folder, seed, **kill):
+    """One run, killed and resumed."""
+
+    def begin():
+        if "step" in kill:
+            kill_at(kill["step"], kill["moment"], kill["times"])
+        rng = None if seed is None else np.random.default_rng(seed)
+        aw.run(plan, folder=folder, rng=rng)
+
+    killed = in_process(begin, kill.get("patience"))
+    before = recorded(folder)
+    journal = folder / "journal.jsonl"
+    heard = journal.read_text() if journal.exists() else ""
+    if not (folder / "run.json").exists():  # it never began
+        assert not any(before.values()), "something was released that no run knows of"
+        assert not heard
+        result = aw.run(
+            plan, folder=folder, rng=None if seed is None else np.random.default_rng(seed)
+        )
+        model = result.model
+    elif (folder / "record.json").exists():
+        model = json.loads((folder / "record.json").read_text())["model"]
+    else:
+        model = aw.resume(folder).model
+    return {
+        **kill,
+        "killed": killed,
+        "before": before,
+        "after": recorded(folder),
+        "heard": [json.loads(line)["payload"] for line in heard.splitlines() if "payload" in line],
+        "model": model,
+    }
+
+
+def main(place, seed):
     plan = aw.plan(problem())
-    server = Server(plan, "run", private=seed is None)
-    clients = {c.name: c for c in plan.problem.clients}
-    chance = random.Random(1)
-    usual = 0.02
-    log = {"kills": 0, "killed_before": 0, "killed_after": 0, "sent": {}, "recorded": {}}
     private_noise(1.0, 1.0, 1.0)  # load the noise library once, in the parent
-    remaining = len(clients)
-    for slot in range(1, plan.problem.aggregate_at + 1):
-        for order in server.orders(slot):
-            client = clients[order.client]
-            heard = log["sent"].setdefault(client.name, [])
-            ledger = folder / f"{client.name}.ledger"
-            wanted = log["kills"] + -(-(kills - log["kills"]) // remaining)
-            remaining -= 1
-
-            def work(pipe, order=order, client=client):
-                answer(order, client, folder, seed, pipe)
-
-            while log["kills"] < wanted:
-                sent, killed, took = attempt(work, chance.uniform(0, 1.2 * usual))
-                if not killed:
-                    usual = 0.8 * usual + 0.2 * took
-                log["kills"] += killed
-                if sent:
-                    heard.append(sent.decode())
-                if ledger.exists() and ledger.stat().st_size:
-                    with aw.Ledger(ledger) as book:
-                        count = book.verify()
-                    log["killed_after" if count else "killed_before"] += killed
-                    assert count >= bool(sent), "something left that the ledger does not show"
-                else:
-                    log["killed_before"] += killed
-                    assert not sent
-            payload, _, _ = attempt(work, None)
-            heard.append(payload.decode())
-            assert server.receive(payload, slot) is None
-        server.close(slot)
-    for name in clients:
-        with aw.Ledger.read(folder / f"{name}.ledger") as book:
-            log["recorded"][name] = [event.payload.decode() for event in book.events()]
-    log["model"] = server.finish().model
-    return log
+    cases = [case(plan, place / "quiet", seed)]
+    for step, moment, times in itertools.product(STEPS, MOMENTS, (1, 2, 3)):
+        folder = place / f"{step} {moment} {times}".replace(" ", "-")
+        cases.append(case(plan, folder, seed, step=step, moment=moment, times=times))
+    chance = random.Random(1)
+    for number in range(RANDOM):
+        cases.append(case(plan, place / f"random-{number}", seed, patience=chance.uniform(0, 0.3)))
+    return cases
 
 
 if __name__ == "__main__":
-    place, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    place.mkdir(exist_ok=True)
-    print(json.dumps(disturbed(place, kills, None if seed == "none" else int(seed))))
+    where, given = Path(sys.argv[1]), sys.argv[2]
+    where.mkdir(exist_ok=True)
+    print(json.dumps(main(where, None if given == "none" else int(given))))

@@ -262,7 +262,7 @@ def released_and_killed(path, number):
 def test_guarantee_the_one_file_holds_every_release(path):
     """Killed between commit and close, and every other file in the folder lost."""
     for number in range(1, 6):
-        child = multiprocessing.get_context("fork").Process(
+        child = multiprocessing.get_context("spawn").Process(
             target=released_and_killed, args=(path, number)
         )
         child.start()
@@ -277,20 +277,20 @@ def test_guarantee_the_one_file_holds_every_release(path):
         assert [e.key for e in ledger.events()] == [f"run {k}" for k in range(1, 6)]
 
 
+def interrupted(path):
+    ledger = Ledger(path)
+    ledger._database.execute("PRAGMA cache_size=1")  # pages reach the file before the commit
+    known = ledger.events()
+    ledger._database.execute("BEGIN IMMEDIATE")
+    for number in range(30, 60):
+        made = event(f"run {number}", slot=number, payload=bytes(3000))
+        known.append(ledger._append(made, known))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_a_half_written_release_is_taken_back_or_refused(filled, tmp_path):
     """Kill in the middle of a transaction whose pages are on disk; with and without its journal."""
-
-    def interrupted():
-        ledger = Ledger(filled)
-        ledger._database.execute("PRAGMA cache_size=1")  # pages reach the file before the commit
-        known = ledger.events()
-        ledger._database.execute("BEGIN IMMEDIATE")
-        for number in range(30, 60):
-            made = event(f"run {number}", slot=number, payload=bytes(3000))
-            known.append(ledger._append(made, known))
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    child = multiprocessing.get_context("fork").Process(target=interrupted)
+    child = multiprocessing.get_context("spawn").Process(target=interrupted, args=(filled,))
     child.start()
     child.join()
     journal = filled.with_name(filled.name + "-journal")
