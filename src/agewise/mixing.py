@@ -7,9 +7,9 @@ hides nothing; Δ = 0: what was collected says nothing about the record now.
 The four methods differ in what they assume about an adversary's prior knowledge:
 
 ==========  ==================================================================================
-own_law     his prior at collection is the client's stated law
-exact       his prior is the stationary (for a day profile: the periodic) law
-any_prior   nothing: holds whatever his prior
+own_law     their prior at collection is the client's stated law
+exact       their prior is the stationary (for a day profile: the periodic) law
+any_prior   nothing: holds whatever their prior
 spectral    as `exact`; an upper bound for reversible ergodic chains, the one the paper uses
 ==========  ==================================================================================
 
@@ -322,16 +322,16 @@ def _any_prior(kernel: Array) -> Array:
     """tanh(D/4), D the projective diameter (Birkhoff) of kernels `[x, y, m]`.
 
     For two values y, y′ at aggregation the worst prior sits on the two collected values with the
-    largest and the smallest likelihood ratio, and there the distance is tanh(ln(ratio)/4).
+    largest and the smallest likelihood ratio, and there the distance is tanh(ln(cross)/4), cross
+    the quotient of the two ratios. Written without logarithms, whose rounding grows with them.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(kernel)
-        diameter = np.zeros(kernel.shape[2])
+    cross = np.ones(kernel.shape[2])
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for x in range(kernel.shape[0] - 1):
-            ratio = logs[x + 1 :] - logs[x]  # nan where neither can reach y: no evidence, ignored
-            width = np.fmax.reduce(ratio, axis=1) - np.fmin.reduce(ratio, axis=1)
-            np.maximum(diameter, width.max(axis=0), out=diameter)
-    return np.tanh(diameter / 4)
+            ratio = kernel[x + 1 :] / kernel[x]  # nan where neither can reach y: no evidence
+            width = np.fmax.reduce(ratio, axis=1) / np.fmin.reduce(ratio, axis=1)
+            np.maximum(cross, width.max(axis=0), out=cross)
+    return 1 - 2 / (1 + np.sqrt(cross))
 
 
 def _spectral(process: Process, law: ArrayLike | None, ages: NDArray[np.int64]) -> Array:

@@ -14,7 +14,7 @@ from agewise.errors import InvalidInput, one_of, positive, whole
 from agewise.mixing import METHODS, Method, slot_delta
 from agewise.privacy.ageing import aged_epsilon
 from agewise.process import Process
-from agewise.process.joint import Array, as_law
+from agewise.process.joint import Array, as_law, rounding
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,14 @@ def composed_epsilon(
     if not process.markov and len(slots) > 1:
         return Total(classical, classical)
     prior: Array | None = None if law is None else as_law("law", law, process.states.size)
-    loss = 0.0
+    loss, carried = 0.0, 0.0
     for slot, following in pairwise([*slots, seen_at]):
         loss += math.fsum(by_slot[slot])
         if following > slot:
-            share = slot_delta(process, slot, following, method, prior)
+            share = min(slot_delta(process, slot, following, method, prior) + carried, 1.0)
             loss = aged_epsilon(loss, share)
             if prior is not None:
                 prior = np.asarray(prior @ process.kernel(slot, following))
                 prior = prior / prior.sum()
+                carried += rounding(following - slot, prior.size)  # Δ is off by as much at most
     return Total(loss, classical)

@@ -113,8 +113,11 @@ class PeriodicChain:
             pattern = self.reachable(collect_at, collect_at + self.slots_per_day)
             occurs = closed_class(pattern / pattern.sum(axis=1, keepdims=True))
         possible = occurs[:, None] & self.reachable(collect_at, aggregate_at)
-        age = elapsed(collect_at, aggregate_at)
-        return JointLaw.of(start, self.kernel(collect_at, aggregate_at), self.states, age, possible)
+        steps = elapsed(collect_at, aggregate_at)
+        if law is None:  # a day's products count 2(S − 1) times in its stationary law, once after
+            steps += (2 * self.states.size - 1) * self.slots_per_day
+        kernel = self.kernel(collect_at, aggregate_at)
+        return JointLaw.of(start, kernel, self.states, steps, possible)
 
     def sample_paths(
         self,
