@@ -27,7 +27,15 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.errors import InvalidInput, finite_array, one_of, whole
 from agewise.process import JointLaw, MarkovChain, MeasuredLaw, Process, stationary_laws
 from agewise.process.chain import boolean_power, closed_class
-from agewise.process.joint import TINY, Array, as_law, as_transition, backward_rows, rounding
+from agewise.process.joint import (
+    TINY,
+    Array,
+    as_law,
+    as_transition,
+    backward_rows,
+    rounding,
+    youngest,
+)
 
 Method = Literal["exact", "own_law", "any_prior", "spectral"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -57,8 +65,6 @@ BLOCK = 4096
 
 LARGEST_AGE = 1_000_000
 """Ages beyond this are refused: rounding would have eaten the kernel long before."""
-OLD = 10_000
-"""An age at which the allowance for rounding is still small."""
 
 
 @overload
@@ -106,7 +112,7 @@ def delta(
     0.913747
     """
     one_of("method", method, METHODS)
-    ages = _checked_ages(age)
+    ages = youngest(process, _checked_ages(age))
     if method == "own_law" and law is None:
         raise InvalidInput(
             "law", None, "a law, with method own_law", "Give the law of a record at collection."
@@ -248,9 +254,9 @@ def _slot_by_slot(
         raise InvalidInput(
             "aggregate_at", None, "a slot, since this process depends on the slot of the day"
         )
-    return np.array(
-        [slot_delta(process, aggregate_at - a, aggregate_at, method, law) for a in ages]
-    )
+    distinct, place = np.unique(ages, return_inverse=True)
+    values = [slot_delta(process, aggregate_at - a, aggregate_at, method, law) for a in distinct]
+    return np.array(values)[place]
 
 
 def slot_delta(
@@ -260,18 +266,10 @@ def slot_delta(
     method: Method,
     law: ArrayLike | None = None,
 ) -> float:
-    """Return Δ between two slots of any process; see `delta` for what the methods assume.
-
-    Δ never grows with age, but the allowance for rounding does: without a law, old data count as
-    younger where that gives less.
-    """
-    age = aggregate_at - collect_at
-    if law is None and isinstance(process, MarkovChain) and age > OLD:
-        return min(
-            float(delta(process, OLD, method)), float(delta(process, min(age, LARGEST_AGE), method))
-        )
+    """Return Δ between two slots of any process; see `delta` for what the methods assume."""
+    age = int(youngest(process, np.asarray(aggregate_at - collect_at)))
     if method == "spectral" or isinstance(process, MarkovChain):
-        return float(delta(process, age, method, law))
+        return float(delta(process, min(age, LARGEST_AGE), method, law))  # Δ never grows with age
     if age == 0 or (
         isinstance(process, MeasuredLaw) and not process.knows(collect_at, aggregate_at)
     ):

@@ -68,6 +68,15 @@ class Process(Protocol):
         ...
 
 
+def youngest(process: Process, ages: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each age the least one that stands for it; see `MarkovChain.youngest`.
+
+    A process that does not say has every age stand for itself.
+    """
+    say = getattr(process, "youngest", None)
+    return ages if say is None else np.asarray(say(ages), dtype=np.int64)
+
+
 class JointLaw:
     """P(record is `states[x]` at collection and `states[y]` at aggregation), as `matrix[x, y]`.
 
