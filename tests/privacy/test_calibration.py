@@ -179,7 +179,7 @@ def test_sensitivity_covers_means_of_any_make_up(states, samples):
 @pytest.mark.parametrize("epsilon", [0.3, 2.0, 20.0])
 @pytest.mark.parametrize("values", [(0.0, 1.0, 3.0), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)])
 def test_tight_noise_keeps_room_for_all_rounding_and_wastes_none(values, epsilon, rounding):
-    """With the law known up to a relative error r, its loss may be off by 4r; ties change nothing."""
+    """A law known up to a relative error r makes a loss that may be off by 4r. Ties do no harm."""
     joint = aw.birth_death(1e-9, 1e-9, [0, 1, 2]).joint(1, 2)
     ceiling = np.array([np.ptp(values) / (epsilon - 4 * rounding) * 1.01])
     scale = tight_scales(
