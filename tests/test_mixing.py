@@ -1,3 +1,5 @@
+import math
+
 import mpmath
 import numpy as np
 import pytest
@@ -175,6 +177,117 @@ def test_delta_is_never_below_the_truth(seed):
         exact = (step**3000)[0, :] if chain.is_ergodic and chain.second_modulus < 0.9 else None
     if exact is not None:
         assert aw.delta(chain, age) >= true_delta(chain, age, list(exact))
+
+
+def kernel_with_many_digits(given, age):
+    """The rows as given, made to sum to one, and their power; 700 digits hold chances of 1e-280."""
+    step = mpmath.matrix(given.tolist())
+    for x in range(step.rows):
+        total = mpmath.fsum(step[x, :])
+        for y in range(step.cols):
+            step[x, y] /= total
+    return step**age
+
+
+def true_any_prior(kernel):
+    """tanh(D/4) from the largest cross ratio of four moves."""
+    every = range(kernel.rows)
+    cross = max(
+        kernel[x, y] * kernel[w, z] / (kernel[x, z] * kernel[w, y])
+        for x in every for w in every for y in every for z in every
+    )  # fmt: skip
+    return mpmath.tanh(mpmath.log(cross) / 4)
+
+
+def true_own_law(kernel, law):
+    columns = [[law[x] * kernel[x, y] for x in range(len(law))] for y in range(len(law))]
+    rows = [[c / mpmath.fsum(column) for c in column] for column in columns]
+    return max(
+        mpmath.fsum(abs(a - b) for a, b in zip(one, other, strict=True)) / 2
+        for one in rows for other in rows
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_prior_is_never_below_the_truth_for_tiny_chances(seed):
+    """Two columns that hardly anybody reaches tell the rows apart, by a few per cent."""
+    rng = np.random.default_rng(seed)
+    matrix = 10.0 ** -rng.uniform(80, 270) * rng.uniform(0.9, 1.1, (3, 3))
+    matrix[:, 2] = 1
+    day = aw.PeriodicChain([matrix], range(3))
+    with mpmath.workdps(700):
+        true = {age: true_any_prior(kernel_with_many_digits(matrix, age)) for age in (1, 3)}
+    for age in (1, 3):
+        for value in (
+            aw.delta(aw.MarkovChain(matrix, range(3)), age, "any_prior"),
+            aw.delta_table([matrix], [age], "any_prior")[0, 0],
+            aw.delta(day, age, "any_prior", aggregate_at=9),
+        ):
+            assert true[age] <= value <= true[age] + 3e-14
+
+
+@pytest.mark.parametrize("age", [10, 20, 34, 54, 300])
+@pytest.mark.parametrize("rows", [[[0.8, 0.2], [2e-5, 1 - 2e-5]], [[0.9999, 1e-4], [0.014, 0.986]]])
+@pytest.mark.parametrize("tilt", [-9e-15, 9e-15])
+def test_delta_is_never_below_the_truth_where_rows_sum_to_one_but_for_rounding(rows, age, tilt):
+    matrix = np.array(rows) * [[1 + tilt], [1 - tilt]]
+    chain, day = aw.MarkovChain(matrix, [0, 1]), aw.PeriodicChain([matrix] * 2, [0, 1])
+    with mpmath.workdps(80):
+        kernel = kernel_with_many_digits(matrix, age)
+        step = kernel_with_many_digits(matrix, 1)
+        total = step[0, 1] + step[1, 0]
+        wanted = {
+            ("any_prior", None): true_any_prior(kernel),
+            ("exact", None): true_own_law(kernel, [step[1, 0] / total, step[0, 1] / total]),
+            ("own_law", (0.25, 0.75)): true_own_law(kernel, [0.25, 0.75]),
+        }
+    for (method, law), true in wanted.items():
+        assert aw.delta(chain, age, method, law) >= true
+        assert aw.delta(day, age, method, law, aggregate_at=400) >= true
+    assert aw.delta(chain, age, "spectral") >= wanted["exact", None]
+
+
+def long_day():
+    """A day of 3,999 slow slots and a fast one at its end, and the exact kernels of both."""
+    slow = np.array([[1 - 2.07e-5, 2.07e-5], [7.1e-5, 1 - 7.1e-5]])
+    fast = np.array([[0.832, 0.168], [0.233, 0.767]])
+    day = aw.PeriodicChain([slow] * 3999 + [fast], [0, 1])
+    return day, kernel_with_many_digits(slow, 3999), kernel_with_many_digits(fast, 1)
+
+
+def test_the_law_of_a_long_day_leaves_delta_on_the_safe_side():
+    """All the products of a day stand behind its law, however young the data."""
+    with mpmath.workdps(50):
+        day, slow, fast = long_day()
+        around = fast * slow
+        total = around[0, 1] + around[1, 0]
+        true = true_own_law(fast, [around[1, 0] / total, around[0, 1] / total])
+    assert true <= aw.delta(day, 1, aggregate_at=4001) <= true + 1e-11
+
+
+def test_a_law_carried_far_leaves_the_total_on_the_safe_side():
+    with mpmath.workdps(50):
+        day, slow, fast = long_day()
+        law = [0.5 * slow[0, y] + 0.5 * slow[1, y] for y in (0, 1)]
+        loss = 1 + mpmath.log1p(true_own_law(slow, [0.5, 0.5]) * mpmath.expm1(1e-6))
+        true = mpmath.log1p(true_own_law(fast, law) * mpmath.expm1(loss))
+    releases = [aw.Release(1, 1e-6), aw.Release(4000, 1.0)]
+    total = aw.composed_epsilon(releases, day, 4001, "own_law", [0.5, 0.5])
+    assert true <= total.aged <= true + 1e-11
+
+
+@given(SEEDS, st.integers(2, 12))
+def test_what_was_rescaled_once_reads_back_unchanged(seed, size):
+    rng = np.random.default_rng(seed)
+    given_rows = rng.dirichlet(np.full(size, 0.3), size) * rng.uniform(
+        1 - 1e-9, 1 + 1e-9, (size, 1)
+    )
+    given_rows[given_rows < 1e-200] = 0
+    once = aw.MarkovChain(given_rows, range(size)).transition
+    np.testing.assert_array_equal(aw.MarkovChain(once, range(size)).transition, once)
+    assert all(abs(math.fsum(row) - 1) <= (size + 1) * 2**-53 for row in once)
+    numpy_says = given_rows / given_rows.sum(axis=1, keepdims=True)
+    np.testing.assert_array_equal(aw.MarkovChain(numpy_says, range(size)).transition, numpy_says)
 
 
 def test_a_law_too_small_for_floats_earns_no_credit():

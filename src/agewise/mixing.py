@@ -7,9 +7,9 @@ hides nothing; Δ = 0: what was collected says nothing about the record now.
 The four methods differ in what they assume about an adversary's prior knowledge:
 
 ==========  ==================================================================================
-own_law     his prior at collection is the client's stated law
-exact       his prior is the stationary (for a day profile: the periodic) law
-any_prior   nothing: holds whatever his prior
+own_law     their prior at collection is the client's stated law
+exact       their prior is the stationary (for a day profile: the periodic) law
+any_prior   nothing: holds whatever their prior
 spectral    as `exact`; an upper bound for reversible ergodic chains, the one the paper uses
 ==========  ==================================================================================
 
@@ -27,7 +27,15 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.errors import InvalidInput, finite_array, one_of, whole
 from agewise.process import JointLaw, MarkovChain, MeasuredLaw, Process, stationary_laws
 from agewise.process.chain import boolean_power, closed_class
-from agewise.process.joint import TINY, Array, as_law, as_transition, backward_rows, rounding
+from agewise.process.joint import (
+    TINY,
+    Array,
+    as_law,
+    as_transition,
+    backward_rows,
+    rounding,
+    youngest,
+)
 
 Method = Literal["exact", "own_law", "any_prior", "spectral"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -57,8 +65,6 @@ BLOCK = 4096
 
 LARGEST_AGE = 1_000_000
 """Ages beyond this are refused: rounding would have eaten the kernel long before."""
-OLD = 10_000
-"""An age at which the allowance for rounding is still small."""
 
 
 @overload
@@ -106,7 +112,7 @@ def delta(
     0.913747
     """
     one_of("method", method, METHODS)
-    ages = _checked_ages(age)
+    ages = youngest(process, _checked_ages(age))
     if method == "own_law" and law is None:
         raise InvalidInput(
             "law", None, "a law, with method own_law", "Give the law of a record at collection."
@@ -248,9 +254,9 @@ def _slot_by_slot(
         raise InvalidInput(
             "aggregate_at", None, "a slot, since this process depends on the slot of the day"
         )
-    return np.array(
-        [slot_delta(process, aggregate_at - a, aggregate_at, method, law) for a in ages]
-    )
+    distinct, place = np.unique(ages, return_inverse=True)
+    values = [slot_delta(process, aggregate_at - a, aggregate_at, method, law) for a in distinct]
+    return np.array(values)[place]
 
 
 def slot_delta(
@@ -260,18 +266,10 @@ def slot_delta(
     method: Method,
     law: ArrayLike | None = None,
 ) -> float:
-    """Return Δ between two slots of any process; see `delta` for what the methods assume.
-
-    Δ never grows with age, but the allowance for rounding does: without a law, old data count as
-    younger where that gives less.
-    """
-    age = aggregate_at - collect_at
-    if law is None and isinstance(process, MarkovChain) and age > OLD:
-        return min(
-            float(delta(process, OLD, method)), float(delta(process, min(age, LARGEST_AGE), method))
-        )
+    """Return Δ between two slots of any process; see `delta` for what the methods assume."""
+    age = int(youngest(process, np.asarray(aggregate_at - collect_at)))
     if method == "spectral" or isinstance(process, MarkovChain):
-        return float(delta(process, age, method, law))
+        return float(delta(process, min(age, LARGEST_AGE), method, law))  # Δ never grows with age
     if age == 0 or (
         isinstance(process, MeasuredLaw) and not process.knows(collect_at, aggregate_at)
     ):
@@ -340,16 +338,16 @@ def _any_prior(kernel: Array) -> Array:
     """tanh(D/4), D the projective diameter (Birkhoff) of kernels `[x, y, m]`.
 
     For two values y, y′ at aggregation the worst prior sits on the two collected values with the
-    largest and the smallest likelihood ratio, and there the distance is tanh(ln(ratio)/4).
+    largest and the smallest likelihood ratio, and there the distance is tanh(ln(cross)/4), cross
+    the quotient of the two ratios. Written without logarithms, whose rounding grows with them.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(kernel)
-        diameter = np.zeros(kernel.shape[2])
+    cross = np.ones(kernel.shape[2])
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for x in range(kernel.shape[0] - 1):
-            ratio = logs[x + 1 :] - logs[x]  # nan where neither can reach y: no evidence, ignored
-            width = np.fmax.reduce(ratio, axis=1) - np.fmin.reduce(ratio, axis=1)
-            np.maximum(diameter, width.max(axis=0), out=diameter)
-    return np.tanh(diameter / 4)
+            ratio = kernel[x + 1 :] / kernel[x]  # nan where neither can reach y: no evidence
+            width = np.fmax.reduce(ratio, axis=1) / np.fmin.reduce(ratio, axis=1)
+            np.maximum(cross, width.max(axis=0), out=cross)
+    return 1 - 2 / (1 + np.sqrt(cross))
 
 
 def _spectral(process: Process, law: ArrayLike | None, ages: NDArray[np.int64]) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,40 +22,61 @@ from agewise.privacy.calibration import (
     tight_scales,
 )
 from agewise.problem import Client, Problem
-from agewise.process.joint import Array, backward_rows
+from agewise.process.joint import Array, backward_rows, frozen, youngest
 
 
 @dataclass(frozen=True)
 class SlotTable:
     """For one client, by collection slot (1..A unless asked for others): law, release and noise.
 
-    kernels `[A, S, S]`, laws `[A, S]` (the client's law at collection), release `[A, S]` (f of
-    each state), and `[A]` each: delta, sensitivity, scale, classical_epsilon.
+    By slot, `[A]` each: delta, sensitivity, scale, classical_epsilon. Slots in which records are
+    so old that nothing changes any more share a row of kernel_rows `[R, S, S]`, law_rows `[R, S]`
+    (the client's law at collection) and release_rows `[R, S]` (f of each state); `row` `[A]` says
+    which. `kernels`, `laws` and `release` are the same by slot.
     """
 
-    kernels: Array
-    laws: Array
-    release: Array
+    row: NDArray[np.intp]
+    kernel_rows: Array
+    law_rows: Array
+    release_rows: Array
     delta: Array
     sensitivity: Array
     scale: Array
     classical_epsilon: Array
     ages: NDArray[np.int64]
 
+    @cached_property
+    def kernels(self) -> Array:
+        """The kernel of each slot, `[A, S, S]`."""
+        return frozen(self.kernel_rows[self.row])
+
+    @cached_property
+    def laws(self) -> Array:
+        """The client's law at collection in each slot, `[A, S]`."""
+        return frozen(self.law_rows[self.row])
+
+    @cached_property
+    def release(self) -> Array:
+        """What each state of a record contributes in each slot, `[A, S]`."""
+        return frozen(self.release_rows[self.row])
+
 
 def slot_table(client: Client, problem: Problem, slots: Sequence[int] | None = None) -> SlotTable:
     """Return a client's Δ, release function and noise in every slot it could collect in.
 
-    `slots` names the slots wanted, in rising order; None: all of them.
+    `slots` names the slots wanted; None: all of them. Time and memory grow with the ages at which
+    records still move on, not with all slots.
     """
     process, last = client.process, problem.aggregate_at
-    slots = range(1, last + 1) if slots is None else slots
+    asked = last - np.asarray(range(1, last + 1) if slots is None else slots, dtype=np.int64)
+    ages, row = np.unique(-youngest(process, asked), return_inverse=True)
+    ages = -ages  # oldest first, as the slots are
+    slots = (last - ages).tolist()
     kernels = np.stack([process.kernel(t, last) for t in slots])
     laws = np.stack([client.law_at(t) for t in slots])
     release = np.stack([release_values(process, t, last, problem.estimator) for t in slots])
     prior = client.law if problem.mixing == "own_law" else None
     method = "exact" if problem.mixing == "own_law" and prior is None else problem.mixing
-    ages = last - np.asarray(slots, dtype=np.int64)
     deltas = np.atleast_1d(delta(process, ages, method, prior, aggregate_at=last))
     reach = sensitivities(release, np.asarray(client.samples))
     scale = formula_scales(reach, np.asarray(problem.epsilon), deltas)
@@ -66,14 +88,14 @@ def slot_table(client: Client, problem: Problem, slots: Sequence[int] | None = N
                 "Only Δ has a confidence limit, not the whole law.",
             )  # fmt: skip
         known = np.stack([joint.law for joint in joints])
-        rows = backward_rows(np.moveaxis(known[:, :, None] * kernels, 0, -1))
+        backward = backward_rows(np.moveaxis(known[:, :, None] * kernels, 0, -1))
         tight = np.array(
             [age > 0 and not j.underflowed for age, j in zip(ages, joints, strict=True)]
         )
         count = int(tight.sum())
         if count:
             scale[tight] = tight_scales(
-                np.moveaxis(rows, -1, 0)[tight],
+                np.moveaxis(backward, -1, 0)[tight],
                 release[tight],
                 np.full(count, client.samples),
                 np.full(count, problem.epsilon),
@@ -81,9 +103,19 @@ def slot_table(client: Client, problem: Problem, slots: Sequence[int] | None = N
                 np.array([joint.rounding for joint in joints])[tight],
             )
     spent = spent_epsilons(reach, scale)
-    for array in (kernels, laws, release, deltas, reach, scale, spent):
+    for array in (kernels, laws, release, row):
         array.setflags(write=False)  # shared by all who ask for the same problem
-    return SlotTable(kernels, laws, release, deltas, reach, scale, spent, ages)
+    return SlotTable(
+        row=row,
+        kernel_rows=kernels,
+        law_rows=laws,
+        release_rows=release,
+        delta=frozen(deltas[row]),
+        sensitivity=frozen(reach[row]),
+        scale=frozen(scale[row]),
+        classical_epsilon=frozen(spent[row]),
+        ages=asked,
+    )
 
 
 def achieved_epsilon(
@@ -105,7 +137,7 @@ def achieved_epsilon(
         return aged_epsilon(spent, float(table.delta[column]))
     law = client.law if problem.mixing == "own_law" else None
     joint = client.process.joint(problem.aggregate_at - age, problem.aggregate_at, law)
-    release = table.release[column]
+    release = table.release_rows[table.row[column]]
     loss = aged_loss(joint, release, client.samples, scale)
     if scale > 0:  # what rounding of the mean and of the law can add
         loss += 2 * float(mean_rounding(release)) / scale + 4 * joint.rounding

@@ -57,6 +57,31 @@ def test_edges():
     assert aw.classical_epsilon(5000.0, 0.5) == pytest.approx(5000 - math.log(0.5))
 
 
+@pytest.mark.parametrize("epsilon", [1e-8, 0.3, 1.0, 31.0, 30.5, 800.0])
+@pytest.mark.parametrize("delta", [1e-310, 5e-324, 1e-300, 0.7])
+def test_ratios_beyond_the_range_of_floats(epsilon, delta):
+    """(e^ε̄ − 1)/Δ overflows where ε_c does not."""
+    needed = aw.classical_epsilon(epsilon, delta)
+    with mpmath.workdps(400):
+        exact = mpmath.log1p(mpmath.expm1(mpmath.mpf(epsilon)) / mpmath.mpf(delta))
+        assert exact * (1 - mpmath.mpf("1e-14")) <= needed < exact
+        assert mpmath.log1p(mpmath.mpf(delta) * mpmath.expm1(mpmath.mpf(needed))) <= epsilon
+    assert epsilon * (1 - 1e-11) <= aw.aged_epsilon(needed, delta) <= epsilon
+
+
+def test_what_does_not_age_keeps_its_epsilon_to_the_last_digit():
+    every = np.geomspace(1e-9, 700, 300)
+    np.testing.assert_array_equal(aw.aged_epsilon(every, 1.0), every)
+    np.testing.assert_array_equal(aw.classical_epsilon(every, 1.0), every)
+
+
+def test_failure_probability_vanishes_only_where_there_is_none():
+    assert aw.aged_approximate(1.0, 1e-300, 1e-300)[1] == 5e-324
+    assert aw.aged_approximate(1.0, 0.0, 0.5)[1] == 0
+    assert aw.aged_approximate(1.0, 1e-6, 0.0)[1] == 0
+    assert aw.aged_approximate(1.0, 0.25, 0.5)[1] == 0.125
+
+
 def test_arrays_broadcast():
     table = aw.classical_epsilon(np.array([[0.1], [1.0]]), np.array([0.0, 0.2, 1.0]))
     assert table.shape == (2, 3)
@@ -94,6 +119,7 @@ def test_failure_probability_shrinks_with_delta():
         (lambda: aw.aged_epsilon("much", 0.5), "epsilon is 'much'"),
         (lambda: aw.aged_approximate(1.0, -0.1, 0.5), "failure is -0.1"),
         (lambda: aw.aged_approximate(1.0, math.nan, 0.5), "failure is nan"),
+        (lambda: aw.aged_approximate(1.0, 1.0, 0.5), "failure is 1.0"),
     ],
 )
 def test_bad_input_is_refused_in_one_clear_message(call, words):

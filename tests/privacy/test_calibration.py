@@ -1,12 +1,13 @@
 import itertools
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.privacy.calibration import tight_scales
+from agewise.privacy.calibration import spent_epsilons, tight_scales
 from random_chains import random_chain, random_law
 
 
@@ -157,6 +158,56 @@ def test_sensitivity_covers_two_roundings_of_a_spread_of_a_few_ulps():
     low, high = 1.959613820328443, 1.9596138203284574
     means = [math.fsum([high] * k + [low] * (41 - k)) / 41 for k in range(42)]
     assert max(abs(b - a) for a, b in itertools.pairwise(means)) <= aw.sensitivity([low, high], 41)
+
+
+@pytest.mark.parametrize("samples", [1, 3, 7, 49, 1000])
+@pytest.mark.parametrize("states", [(0.0, 1.0), (-0.1, 0.2), (-7.0, 1e-3)])
+def test_sensitivity_covers_means_of_any_make_up(states, samples):
+    """In exact arithmetic: how far the rounded means of neighbouring data sets lie apart."""
+    low, high = states
+    means = [
+        Fraction(math.fsum([high] * k + [low] * (samples - k)) / samples)
+        for k in range(samples + 1)
+    ]
+    widest = max(abs(b - a) for a, b in itertools.pairwise(means))
+    told = Fraction(aw.sensitivity(states, samples))
+    assert widest <= told
+    assert told <= Fraction(high - low) / samples + 10 * Fraction(math.ulp(max(-low, high)))
+
+
+@pytest.mark.parametrize("rounding", [0.0, 0.01])
+@pytest.mark.parametrize("epsilon", [0.3, 2.0, 20.0])
+@pytest.mark.parametrize("values", [(0.0, 1.0, 3.0), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)])
+def test_tight_noise_keeps_room_for_all_rounding_and_wastes_none(values, epsilon, rounding):
+    """A law known up to a relative error r makes a loss that may be off by 4r. Ties do no harm."""
+    joint = aw.birth_death(1e-9, 1e-9, [0, 1, 2]).joint(1, 2)
+    ceiling = np.array([np.ptp(values) / (epsilon - 4 * rounding) * 1.01])
+    scale = tight_scales(
+        joint.backward[None], np.array([values]), np.array([1]), np.array([epsilon]), ceiling,
+        np.array([rounding]),
+    )[0]  # fmt: skip
+    with mpmath.workdps(60):
+        loss = loss_with_many_digits(joint, values, 1, float(scale))
+        moved = 2 * mpmath.mpf(math.ulp(max(values))) / mpmath.mpf(float(scale))
+        assert loss + moved <= mpmath.mpf(epsilon) - 4 * mpmath.mpf(rounding)
+    assert loss >= epsilon - 4 * rounding - 1e-13 * epsilon
+    assert aw.aged_loss(joint, values, 1, float(scale)) == pytest.approx(float(loss), rel=1e-14)
+
+
+def test_loss_without_noise_is_that_of_the_released_value():
+    joint = aw.JointLaw([[0.2, 0.1, 0.1], [0.1, 0.2, 0.1], [0.05, 0.05, 0.1]], [0, 1, 2])
+    rows = joint.backward
+    apart = np.log(rows.max(axis=0) / rows.min(axis=0)).max()
+    assert aw.aged_loss(joint, [0, 1, 2], 4, 0.0) == pytest.approx(apart, rel=1e-14)
+    merged = rows[:, 0] + rows[:, 1], rows[:, 2]  # two states of the same value
+    apart = max(np.log(m.max() / m.min()) for m in merged)
+    assert aw.aged_loss(joint, [1, 1, 2], 4, 0.0) == pytest.approx(apart, rel=1e-14)
+
+
+def test_what_depends_on_no_record_spends_nothing_with_noise_or_without():
+    np.testing.assert_array_equal(
+        spent_epsilons(np.array([0.0, 0.0, 1.0]), np.array([0.0, 2.0, 0.0])), [0, 0, np.inf]
+    )
 
 
 @pytest.mark.parametrize(("base", "samples"), [(1.7e9, 10**7), (1.7e9, 10**6), (1e15, 1000)])

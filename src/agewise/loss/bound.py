@@ -96,12 +96,13 @@ def schedule_bounds(
     schedule's aggregate; by default that of the problem's own calibration.
     """
     setting = _setting(problem)
-    terms = _information_terms(setting, schedules, progress)
+    cells = setting.column[schedules]
+    terms = _information_terms(setting, cells, progress)
     clients = np.arange(schedules.shape[1])
     if noise is None:
         tables = cost_tables(problem)
         noise = (tables.u - tables.spread)[clients, schedules].sum(axis=1)
-    moments = setting.moments[clients, schedules].sum(axis=1)  # of W, W^A and the rounding
+    moments = setting.moments[clients, cells].sum(axis=1)  # of W, W^A and the rounding
     mean, variance, fresh_mean, fresh_variance, off_mean, off_variance = moments.T
     risk = noise + variance - fresh_variance + (mean - fresh_mean) ** 2
     error = (
@@ -135,34 +136,39 @@ class _Sum:
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
+    """By column: slots in which all clients' records are as in another one share theirs."""
+
     problem: Problem
+    column: NDArray[np.intp]  # [A], of each slot; C different ones
     release: _Sum
     fresh: _Sum
-    laws: list[Array]  # [A, S] of each client, at collection
-    later: list[Array]  # [A, S], at aggregation
-    backward: list[Array]  # [A, Y, X]
-    moments: Array  # [m, A, 6]
+    laws: list[Array]  # [C, S] of each client, at collection
+    later: list[Array]  # [C, S], at aggregation
+    backward: list[Array]  # [C, Y, X]
+    moments: Array  # [m, C, 6]
     quantised: bool
     known: dict[bytes, float]
 
 
 @lru_cache(maxsize=4)
 def _prepared(problem: Problem) -> _Setting:
-    tables = cost_tables(problem)
+    slots = cost_tables(problem).slots
     share = problem.weights / [c.samples for c in problem.clients]
-    released = [w * t.release for w, t in zip(share, tables.slots, strict=True)]
+    by_slot = np.stack([t.row for t in slots])
+    rows, column = np.unique(by_slot, axis=1, return_inverse=True)
+    released = [w * t.release_rows[r] for w, t, r in zip(share, slots, rows, strict=True)]
     fresh = [
-        np.tile(w * c.process.states, (problem.aggregate_at, 1))
+        np.tile(w * c.process.states, (rows.shape[1], 1))
         for w, c in zip(share, problem.clients, strict=True)
     ]
-    laws = [t.laws for t in tables.slots]
-    later = [np.einsum("tx,txy->ty", t.laws, t.kernels) for t in tables.slots]
+    laws = [t.law_rows[r] for t, r in zip(slots, rows, strict=True)]
+    kernels = [t.kernel_rows[r] for t, r in zip(slots, rows, strict=True)]
+    later = [np.einsum("tx,txy->ty", law, k) for law, k in zip(laws, kernels, strict=True)]
     backward = []
-    for t, nu in zip(tables.slots, later, strict=True):
-        joint = t.laws[:, :, None] * t.kernels
+    for law, kernel, nu in zip(laws, kernels, later, strict=True):
         possible = (nu > 0)[:, None, :]  # what cannot occur gets weight 0, so any row will do
-        rows = np.where(possible, joint, t.laws[:, :, None])
-        backward.append((rows / rows.sum(axis=1, keepdims=True)).swapaxes(1, 2))
+        joint = np.where(possible, law[:, :, None] * kernel, law[:, :, None])
+        backward.append((joint / joint.sum(axis=1, keepdims=True)).swapaxes(1, 2))
     samples = np.array([c.samples for c in problem.clients])
     moved, collected = _lattice_sum(released, laws, samples)
     fresh_moved, present = _lattice_sum(fresh, later, samples)
@@ -185,7 +191,7 @@ def _prepared(problem: Problem) -> _Setting:
         moments[..., 4] = np.abs(moments[..., 4]) + np.abs(off[0])
         moments[..., 5] = (np.sqrt(moments[..., 5]) + np.sqrt(off[1])) ** 2
     return _Setting(
-        problem, moved, fresh_moved, laws, later, backward, moments,
+        problem, column.ravel(), moved, fresh_moved, laws, later, backward, moments,
         quantised=not (collected and present), known={},
     )  # fmt: skip
 

@@ -51,11 +51,11 @@ def cost_tables(problem: Problem) -> CostTables:
 
 def _moments(client: Client, table: SlotTable) -> tuple[Array, Array]:
     """Mean of f(X) − z_Y, and the variance of its mean over n records, by slot."""
-    joint = table.laws[:, :, None] * table.kernels
-    error = table.release[:, :, None] - client.process.states
+    joint = table.law_rows[:, :, None] * table.kernel_rows
+    error = table.release_rows[:, :, None] - client.process.states
     mean = (joint * error).sum(axis=(1, 2))
     variance = (joint * (error - mean[:, None, None]) ** 2).sum(axis=(1, 2))
-    return mean, variance / client.samples
+    return mean[table.row], variance[table.row] / client.samples
 
 
 def loss_gap(problem: Problem, ages: ArrayLike) -> float:

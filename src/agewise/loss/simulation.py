@@ -87,8 +87,9 @@ def client_errors(
     `slot` counts from 0.
     """
     member, table = problem.clients[client], tables.slots[client]
-    cells = table.laws[slot][:, None] * table.kernels[slot]
-    error = table.release[slot][:, None] - member.process.states
+    row = table.row[slot]
+    cells = table.law_rows[row][:, None] * table.kernel_rows[row]
+    error = table.release_rows[row][:, None] - member.process.states
     values, place = np.unique(error.ravel(), return_inverse=True)
     chance = np.bincount(place, cells.ravel())
     order = np.argsort(-chance)  # likely cells first: the rest of the row then ends early

@@ -11,7 +11,10 @@ from agewise.errors import InvalidInput
 from agewise.process.joint import Array
 
 _SHRINK = 1 - 8 * np.finfo(float).eps
-"""More than the rounding of the inverse, so that its true forward image stays below the target."""
+"""More than the rounding of the inverse, so that its forward image stays below the target.
+
+ε(a, ε_c) is convex in ε_c and 0 at 0: what is taken from ε_c, its image loses in proportion.
+"""
 
 
 @overload
@@ -52,15 +55,10 @@ def classical_epsilon(epsilon: ArrayLike, delta: ArrayLike) -> float | Array:
     target, share = np.broadcast_arrays(target, share)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         odds = np.expm1(target) / share
-        # Beyond the range of floats the same, written as ε̄ − ln Δ + ln(1 − (1−Δ)e^{−ε̄}).
-        beyond = target - np.log(share) + np.log1p(-(1 - share) * np.exp(-target))
+        # Beyond the range of floats the 1 does not count: ln(e^ε̄ − 1) − ln Δ.
+        beyond = target + np.log(-np.expm1(-target)) - np.log(share)
     needed = np.where(np.isfinite(odds), np.log1p(odds), beyond) * _SHRINK
-    needed = np.where(share == 1, target, np.where(share == 0, np.inf, needed))
-    over = (share > 0) & (_forward(needed, share) > target)
-    while over.any():
-        needed = np.where(over, np.nextafter(needed, 0), needed)
-        over = (share > 0) & (_forward(needed, share) > target)
-    return _plain(needed)
+    return _plain(np.where(share == 1, target, needed))
 
 
 def aged_approximate(epsilon: float, failure: float, delta: float) -> tuple[float, float]:
@@ -84,7 +82,7 @@ def aged_approximate(epsilon: float, failure: float, delta: float) -> tuple[floa
 def _forward(epsilon: Array, share: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         half = np.exp(epsilon / 2)  # two factors, since e^ε_c may overflow where Δe^ε_c does not
-        odds = np.where(epsilon < 30, share * np.expm1(epsilon), share * half * half)
+        odds = np.where(epsilon < 700, share * np.expm1(epsilon), share * half * half)
         aged = np.where(np.isfinite(odds), np.log1p(odds), epsilon + np.log(share))
     aged = np.where(share == 1, epsilon, aged)
     return np.where(share == 0, 0.0, aged)

@@ -133,7 +133,7 @@ def spent_epsilons(sensitivities: Array, scales: Array) -> Array:
     """ε_c = s/η for arrays that broadcast, rounded down so that s/ε_c is at least η."""
     with np.errstate(divide="ignore", invalid="ignore"):
         spent = sensitivities / scales * (1 - 2 * _ULP)
-    return np.where(sensitivities == 0, 0.0, np.where(scales == 0, np.inf, spent))
+    return np.where(sensitivities == 0, 0.0, spent)
 
 
 def tight_scales(
@@ -168,10 +168,7 @@ def tight_scales(
     active = active[holds(active, safe[active])]
     high = safe[active]
     low = high / 2
-    for _ in range(1000):  # from 1e300 to 1e-300, should it be needed
-        still = holds(active, low)
-        if not still.any() or low.min() < 1e-295:
-            break
+    while (still := holds(active, low)).any():  # a scale of 0 does not hold: it ends
         high, low = np.where(still, low, high), np.where(still, low / 2, low)
     for _ in range(60):
         middle = low + (high - low) / 2
@@ -204,7 +201,6 @@ def _losses(rows: Array, gaps: Array, scale: Array) -> Array:
         from_above = (from_above + rows[..., x + 1]) * decay[..., x]
         density[..., x] += from_above
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(density)
-        width = logs.max(axis=1) - np.where(density.min(axis=1) > 0, logs.min(axis=1), -np.inf)
+        width = np.ptp(np.log(density), axis=1)
     occurs = rows.max(axis=1) > 0
     return np.asarray(np.where(occurs, width, -np.inf).max(axis=1))

@@ -14,7 +14,7 @@ from agewise.errors import one_of, positive, whole
 from agewise.mixing import METHODS, Method, forward_delta, slot_delta
 from agewise.privacy.ageing import aged_epsilon
 from agewise.process import Process
-from agewise.process.joint import Array, as_law
+from agewise.process.joint import Array, as_law, rounding
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,16 @@ def composed_totals(
             for slot in wanted
         ]
     prior: Array | None = None if law is None else as_law("law", law, process.states.size)
-    before, priors = [spent[0]], [prior]
+    before, priors, carried = [spent[0]], [prior], [0.0]
     for j in range(1, len(at)):
-        before.append(_aged(before[-1], process, at[j - 1], at[j], method, prior) + spent[j])
+        last = _aged(before[-1], process, at[j - 1], at[j], method, prior, carried[-1])
+        before.append(last + spent[j])
         if prior is not None:
             prior = np.asarray(prior @ process.kernel(at[j - 1], at[j]))
             prior = prior / prior.sum()
+            carried.append(carried[-1] + rounding(at[j] - at[j - 1], prior.size))
+        else:
+            carried.append(0.0)
         priors.append(prior)
     after = [spent[-1]]
     for j in range(len(at) - 2, -1, -1):
@@ -113,8 +117,8 @@ def composed_totals(
     for slot in wanted:
         following, loss = bisect_right(at, slot), 0.0
         if following > 0:
-            last = following - 1
-            loss += _aged(before[last], process, at[last], slot, method, priors[last])
+            j = following - 1
+            loss += _aged(before[j], process, at[j], slot, method, priors[j], carried[j])
         if following < len(at):
             loss += _carried_back(after[following], process, slot, at[following])
         totals.append(Total(loss, classical))
@@ -128,11 +132,17 @@ def _aged(
     later: int,
     method: Method,
     law: ArrayLike | None,
+    carried: float = 0.0,
 ) -> float:
-    """What a loss about the record in `slot` tells about the one in a later slot."""
+    """What a loss about the record in `slot` tells about the one in a later slot.
+
+    `carried` bounds the rounding error of a law that was carried forward to `slot`: Δ is off by as
+    much at most.
+    """
     if later == slot:
         return loss
-    return aged_epsilon(loss, slot_delta(process, slot, later, method, law))
+    share = min(slot_delta(process, slot, later, method, law) + carried, 1.0)
+    return aged_epsilon(loss, share)
 
 
 def _carried_back(loss: float, process: Process, slot: int, later: int) -> float:

@@ -15,6 +15,10 @@ REVERSIBLE_TOLERANCE = 1e-8
 """Relative difference of the flows x → y and y → x up to which a chain counts as reversible."""
 
 
+DOUBLINGS = 17
+"""Powers up to 2¹⁶ are tried for whether a chain has settled: about as many as there are slots."""
+
+
 class MarkovChain:
     """A homogeneous Markov chain over numeric states; immutable, its properties cached.
 
@@ -138,9 +142,23 @@ class MarkovChain:
         flow = self.stationary[:, None] * self.transition
         return MarkovChain((flow / self.stationary).T, self.states)
 
+    @cached_property
+    def settled(self) -> int | None:
+        """The age from which on kernels are the same to rounding; None where they never are."""
+        return settled_power(self.transition)
+
+    def youngest(self, ages: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each age the least one whose kernel is the same to rounding.
+
+        Guarantees
+            A release that is private at the younger age is so at the older one, whatever the law at
+            collection: the present value has only moved on since (data processing).
+        """
+        return ages if self.settled is None else np.minimum(ages, self.settled)
+
     def steps(self, count: int) -> Array:
         """The `count`-step kernel P^count."""
-        count = whole("steps", count, 0)
+        count = int(self.youngest(np.asarray(whole("steps", count, 0))))
         return np.linalg.matrix_power(self.transition, count)
 
     def kernel(self, collect_at: int, aggregate_at: int) -> Array:
@@ -156,8 +174,8 @@ class MarkovChain:
         start = self.stationary if law is None else as_law("law", law, self.states.size)
         occurs = self.recurrent if law is None else start > 0
         possible = occurs[:, None] & self.reachable(collect_at, aggregate_at)
-        age = elapsed(collect_at, aggregate_at)
-        return JointLaw.of(start, self.kernel(collect_at, aggregate_at), self.states, age, possible)
+        age = int(self.youngest(np.asarray(elapsed(collect_at, aggregate_at))))
+        return JointLaw.of(start, self.steps(age), self.states, age, possible)
 
     def reachable(self, collect_at: int, aggregate_at: int) -> NDArray[np.bool_]:
         """Which states can be reached from which between the two slots, free of underflow."""
@@ -263,6 +281,19 @@ def elapsed(collect_at: int, aggregate_at: int) -> int:
     return later - whole(
         "collect_at", collect_at, -(2**53), later, "Collection cannot come after aggregation."
     )
+
+
+def settled_power(kernel: Array) -> int | None:
+    """Return the least power of two from which on powers are the same to rounding, if any.
+
+    There the rows are alike to S ulps, and those of every later power are mixtures of them.
+    """
+    alike = 1 + kernel.shape[0] * np.finfo(float).eps
+    for exponent in range(DOUBLINGS):
+        if (kernel.max(axis=0) <= alike * kernel.min(axis=0)).all():
+            return int(2**exponent)
+        kernel = kernel @ kernel
+    return None
 
 
 def boolean_power(edges: NDArray[np.bool_], count: int) -> NDArray[np.bool_]:

@@ -8,7 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.errors import InvalidInput, finite_array, whole
-from agewise.process.chain import closed_class, elapsed, sample, stationary_laws
+from agewise.process.chain import (
+    closed_class,
+    elapsed,
+    sample,
+    settled_power,
+    stationary_laws,
+)
 from agewise.process.joint import Array, JointLaw, as_law, as_states, as_transition, fingerprint
 
 
@@ -74,14 +80,30 @@ class PeriodicChain:
 
         Raises `InvalidInput` where it is not unique.
         """
-        day = self.kernel(1, 1 + self.slots_per_day)
-        laws = [stationary_laws(day[None])[0]]
+        laws = [stationary_laws(self._day[None])[0]]
         for matrix in self.transitions[:-1]:
             following = laws[-1] @ matrix
             laws.append(following / following.sum())
         stacked = np.stack(laws)
         stacked.setflags(write=False)
         return stacked
+
+    @cached_property
+    def settled(self) -> int | None:
+        """The age from which on kernels are the same to rounding; None where they never are."""
+        days = settled_power(self._day)
+        return None if days is None else (days + 1) * self.slots_per_day  # they begin in slot 1
+
+    def youngest(self, ages: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each age the least one, whole days younger, whose kernel is the same to rounding.
+
+        It guarantees what `MarkovChain.youngest` does.
+        """
+        if self.settled is None:
+            return ages
+        return np.where(
+            ages < self.settled, ages, self.settled + (ages - self.settled) % self.slots_per_day
+        )
 
     def law(self, slot: int) -> Array:
         """The periodic law in `slot`."""
@@ -91,17 +113,18 @@ class PeriodicChain:
     def kernel(self, collect_at: int, aggregate_at: int) -> Array:
         """P(value at `aggregate_at` | value at `collect_at`), one row a starting state.
 
-        O(age · S³).
+        O(age · S³), up to the age at which nothing changes any more.
         """
-        result = np.eye(self.states.size)
-        for matrix in self._moves(collect_at, aggregate_at):
-            result = result @ matrix
-        return result
+        age = elapsed(collect_at, aggregate_at)
+        first = aggregate_at - int(self.youngest(np.asarray(age)))
+        return self._product(first, aggregate_at)
 
     def reachable(self, collect_at: int, aggregate_at: int) -> NDArray[np.bool_]:
         """Which states can be reached from which between the two slots, free of underflow."""
         result = np.eye(self.states.size)
-        for matrix in self._moves(collect_at, aggregate_at):
+        age = elapsed(collect_at, aggregate_at)
+        first = aggregate_at - int(self.youngest(np.asarray(age)))
+        for matrix in self._moves(first, aggregate_at):
             result = np.minimum(result @ (matrix > 0), 1)
         return result > 0
 
@@ -113,8 +136,11 @@ class PeriodicChain:
             pattern = self.reachable(collect_at, collect_at + self.slots_per_day)
             occurs = closed_class(pattern / pattern.sum(axis=1, keepdims=True))
         possible = occurs[:, None] & self.reachable(collect_at, aggregate_at)
-        age = elapsed(collect_at, aggregate_at)
-        return JointLaw.of(start, self.kernel(collect_at, aggregate_at), self.states, age, possible)
+        steps = int(self.youngest(np.asarray(elapsed(collect_at, aggregate_at))))
+        if law is None:  # a day's products count 2(S − 1) times in its stationary law, once after
+            steps += (2 * self.states.size - 1) * self.slots_per_day
+        kernel = self.kernel(collect_at, aggregate_at)
+        return JointLaw.of(start, kernel, self.states, steps, possible)
 
     def sample_paths(
         self,
@@ -128,6 +154,16 @@ class PeriodicChain:
         start = self.law(first_slot) if law is None else as_law("law", law, self.states.size)
         moves = self._moves(first_slot, first_slot + whole("slots", slots, 1) - 1)
         return sample(rng, start, [np.cumsum(m, axis=1) for m in moves], size, self.states)
+
+    @cached_property
+    def _day(self) -> Array:
+        return self._product(1, 1 + self.slots_per_day)
+
+    def _product(self, first: int, last: int) -> Array:
+        result = np.eye(self.states.size)
+        for matrix in self._moves(first, last):
+            result = result @ matrix
+        return result
 
     def _moves(self, first: int, last: int) -> Array:
         """The matrices of all steps from slot `first` to slot `last`."""

@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+
+import agewise as aw
+from agewise.loss.bound import _setting
+
+LAST = 100_000
+DAY = aw.PeriodicChain([[[0.6, 0.4], [0.3, 0.7]], [[0.9, 0.1], [0.2, 0.8]]], [0, 1])
+
+
+class Counted:
+    """Passes everything on to a process, and counts how often a kernel is asked for."""
+
+    def __init__(self, process):
+        self.process, self.asked = process, 0
+
+    def __getattr__(self, name):
+        return getattr(self.process, name)
+
+    def kernel(self, collect_at, aggregate_at):
+        self.asked += 1
+        return self.process.kernel(collect_at, aggregate_at)
+
+
+@pytest.mark.parametrize("calibration", ["formula", "tight"])
+@pytest.mark.parametrize("process", [aw.birth_death(0.4, 0.4, [20, 50, 100, 200]), DAY])
+def test_slots_in_which_nothing_changes_any_more_share_a_row(process, calibration):
+    process = Counted(process)
+    client = aw.Client("a", process, samples=10)
+    problem = aw.Problem([client], LAST, 0.1, calibration=calibration)
+    table = aw.slot_table(client, problem)
+    assert process.asked <= 500  # twice a row: for the table, and for the release
+    assert len(table.kernel_rows) == len(table.law_rows) == len(table.release_rows) <= 250
+    for name in ("row", "delta", "sensitivity", "scale", "classical_epsilon", "ages"):
+        assert getattr(table, name).shape == (LAST,)
+    np.testing.assert_array_equal(table.ages, np.arange(LAST)[::-1])
+    for slot in (1, 2, 77_777, LAST - 300, LAST - 3, LAST):  # as if it had been asked for alone
+        alone = aw.slot_table(client, problem, [slot])
+        for name in ("delta", "sensitivity", "scale", "classical_epsilon", "release", "laws"):
+            np.testing.assert_array_equal(getattr(table, name)[slot - 1], getattr(alone, name)[0])
+    np.testing.assert_array_equal(table.kernels[LAST - 4], process.kernel(LAST - 3, LAST))
+
+
+def test_what_old_slots_share_is_what_each_of_them_would_have():
+    """Against products of all the matrices in between."""
+    chain = aw.birth_death(0.1, 0.2, [20, 50, 100, 200])
+    far = np.linalg.matrix_power(chain.transition, 3001)
+    np.testing.assert_allclose(chain.kernel(1, 3002), far, rtol=1e-12)
+    np.testing.assert_allclose(chain.joint(1, 3002).matrix, chain.stationary[:, None] * far)
+    for first in (1, 2):
+        product = np.eye(2)
+        for slot in range(first, 302):
+            product = product @ DAY.transitions[(slot - 1) % 2]
+        np.testing.assert_allclose(DAY.kernel(first, 302), product, rtol=1e-13)
+        joint = DAY.law(first)[:, None] * product
+        np.testing.assert_allclose(DAY.joint(first, 302).matrix, joint, rtol=1e-12)
+
+
+def test_delta_of_old_data_is_that_of_the_youngest_like_them():
+    chain = aw.birth_death(0.4, 0.4, [20, 50, 100, 200])
+    for method in ("exact", "any_prior", "spectral"):
+        deltas = aw.delta(chain, [chain.settled, chain.settled + 1, 10**6], method)
+        assert deltas[0] == deltas[1] == deltas[2] < 1e-12
+    skewed = aw.PeriodicChain([[[0.5, 0.5], [0.5, 0.5]], [[0.99, 0.01], [0.3, 0.7]]], [0, 1])
+    old = aw.delta(skewed, [40, 41, 42, 43], "own_law", [0.5, 0.5], aggregate_at=2)
+    np.testing.assert_array_equal(old[:2], old[2:])
+    far = aw.Release(-(10**12), 1.0)  # whatever the gap, in no time
+    assert aw.composed_epsilon([far], DAY, 2).aged < 1e-11
+    assert aw.composed_epsilon([far], chain, 2, "own_law", [1, 0, 0, 0]).aged < 1e-11
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        aw.MarkovChain([[0, 1], [1, 0]], [0, 1]),  # goes to and fro for ever
+        aw.birth_death(1e-7, 1e-7, [0, 1]),
+        aw.PeriodicChain([[[0, 1], [1, 0]]], [0, 1]),
+    ],
+)
+def test_processes_that_never_settle_have_a_row_for_every_slot(chain):
+    assert chain.settled is None
+    client = aw.Client("a", chain, [1 / len(chain.states)] * len(chain.states), samples=5)
+    table = aw.slot_table(client, aw.Problem([client], 300, 0.1, mixing="own_law"))
+    np.testing.assert_array_equal(table.row, np.arange(300))
+    assert len(table.kernel_rows) == 300
+
+
+def test_a_state_that_is_left_for_good_still_tells_however_rarely_it_is_seen():
+    """Its probability vanishes from the floats, so that the kernel seems to have settled."""
+    leaving = aw.MarkovChain([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0.1, 0.9]], [0, 1, 2])
+    assert aw.delta(leaving, 50_000, "own_law", [0.4, 0.3, 0.3]) == 1
+    assert aw.delta(leaving, 50_000, "any_prior") == 1
+    assert leaving.joint(1, 50_000, [0.4, 0.3, 0.3]).underflowed
+    assert aw.delta(leaving, 50_000) < 1e-10
+
+
+def test_a_plan_over_very_many_slots_tabulates_few():
+    clients = [
+        aw.Client("slow", aw.birth_death(0.1, 0.2, [0, 1, 2, 3]), samples=10),
+        aw.Client("day", DAY, samples=20),
+    ]
+    problem = aw.Problem(clients, LAST, 0.01, estimator="plain")
+    plan = aw.plan(problem)
+    setting = _setting(problem)
+    assert setting.moments.shape[1] < 1000
+    recent = problem.replace(aggregate_at=1000)
+    shorter = aw.plan(recent)
+    assert plan.ages == shorter.ages
+    assert plan.gap == shorter.gap
+    assert plan.bound == shorter.bound
+    for ages in ([999, 0], [998, 999], [1, 997]):
+        assert aw.loss_gap(problem, ages) == aw.loss_gap(recent, ages)
+        assert aw.loss_bound(problem, ages) == aw.loss_bound(recent, ages)
