@@ -76,7 +76,7 @@ def find_outliers(
     """Outliers by entity, the largest first."""
     above, found = fence(values), []
     for name, row in zip(entities, values, strict=True):
-        count = np.count_nonzero(row > above)
+        count = int(np.count_nonzero(row > above))
         if count:
             slot = int(np.nanargmax(row))
             at = first + timedelta(days=1) * slot / day

@@ -25,12 +25,12 @@ EPOCHS = (1, 1_000, 1_000_000, 1_000_000_000)
 FROM_2000, TO_2100 = 946_684_800, 4_102_444_800
 """Seconds since 1970: numbers between them are times, and of one unit only."""
 STRANGE_TIMES = {
-    r"(?i)\d ?[ap]\.?m\.?$": "Times with AM or PM: write them with 24 hours, year first, such as "
-    "2013-01-31 23:30.",
-    r"^\d\d?/(1[3-9]|2\d|3[01])/\d{4}": "Dates with the month first: write them year first, such as "
-    "2013-01-31 23:30.",
+    r"(?i)\d ?[ap]\.?m\.?$": "Times with AM or PM: write them with 24 hours and the year first, "
+    "such as 2013-01-31 23:30.",
+    r"^\d\d?/(1[3-9]|2\d|3[01])/\d{4}": "Dates with the month first: write them with the year "
+    "first, such as 2013-01-31 23:30.",
 }
-"""Times that look like times and are not read, since day and month could be taken for each other."""
+"""What times look like that are not read: day and month could be taken for each other."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +116,14 @@ def _looks_like(column: pl.Series, file: Path) -> str:
     kind, some = column.dtype, column.drop_nulls()
     if kind.is_numeric():
         return "epoch" if 2 * _since_1970(some).count() > some.len() else "number"
-    if kind.is_temporal() or kind == pl.Boolean:
-        return "time" if kind.is_temporal() else "yes or no"
     if kind != pl.String:
-        return "text"
+        return "time" if kind.is_temporal() else "yes or no" if kind == pl.Boolean else "text"
     some = some.filter(some != "")
     if some.is_empty():
         return "nothing"
     comma = file.suffix.lower() == ".csv" and _separator(file) == ";"
-    if 2 * _since_1970(some).count() > some.len():
-        return "epoch"
     if 2 * _number(some, decimal_comma=comma).count() > some.len():
-        return "number"
+        return "epoch" if 2 * _since_1970(some).count() > some.len() else "number"
     odd = some.filter([bool(time_hint(text)) for text in some])
     return "time" if 2 * (_utc(some, "UTC")[0].count() + odd.len()) > some.len() else "text"
 
@@ -318,25 +314,12 @@ def _long(block: pl.DataFrame, columns: Columns) -> pl.DataFrame:
 
 def _utc(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
     """Times in UTC, null where they cannot be read or do not exist; and where they do not exist."""
-    since = _since_1970(stamp)
-    if since.count():
-        times, none = since.cast(pl.Datetime("ms", "UTC")), stamp.is_null() & False
-        if stamp.dtype != pl.String or since.count() == stamp.count():
-            return times, none
-        others, skipped = _utc(stamp.set(since.is_not_null(), None), timezone)
-        return times.zip_with(since.is_not_null(), others), skipped
     if stamp.dtype == pl.String:
-        told = stamp.str.contains(OFFSET).fill_null(False)
-        local, skipped = _in_zone(_parsed(stamp.set(told, None)), timezone)
-        if not told.any():
-            return local, skipped
-        to_the_second = stamp.str.replace(r"^(\S+[T ]\d\d:\d\d) ?(Z|[+-])", "$1:00$2")
-        zoned = to_the_second.str.to_datetime("%+", strict=False, time_unit="ms")
-        return zoned.zip_with(zoned.is_not_null(), local), skipped
+        return _text_utc(stamp, timezone)
+    if stamp.dtype.is_numeric():
+        return _since_1970(stamp), stamp.is_null() & False
     if stamp.dtype == pl.Date:
         stamp = stamp.cast(pl.Datetime("ms"))
-    if stamp.dtype.is_numeric():
-        return pl.Series(values=[None] * stamp.len(), dtype=pl.Datetime("ms")), stamp.is_null()
     if not isinstance(stamp.dtype, pl.Datetime):
         raise InvalidInput("timestamp column", f"of type {stamp.dtype}", "dates with a time")
     if stamp.dtype.time_zone is not None:
@@ -344,20 +327,28 @@ def _utc(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
     return _in_zone(stamp, timezone)
 
 
+def _text_utc(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
+    since = _since_1970(stamp)
+    zoned = stamp.str.contains(OFFSET).fill_null(False)
+    local, skipped = _in_zone(_parsed(stamp.set(zoned | since.is_not_null(), None)), timezone)
+    found = since.zip_with(since.is_not_null(), local)
+    if not zoned.any():
+        return found, skipped
+    to_the_second = stamp.str.replace(r"^(\S+[T ]\d\d:\d\d) ?(Z|[+-])", "$1:00$2")
+    told = to_the_second.str.to_datetime("%+", strict=False, time_unit="ms")
+    return told.zip_with(told.is_not_null(), found), skipped
+
+
 def _since_1970(stamp: pl.Series) -> pl.Series:
-    """Milliseconds since 1970 where numbers count s, ms, µs or ns from there, null elsewhere."""
+    """Times where numbers count s, ms, µs or ns from 1970, null elsewhere."""
     if stamp.dtype == pl.String:
-        digits = stamp.str.contains(r"^\d{9,19}(\.\d+)?$")
-        if not digits.any():
-            return pl.Series(values=[None] * stamp.len(), dtype=pl.Int64)
-        stamp = stamp.set(~digits, None)
-    elif not stamp.dtype.is_numeric():
-        return pl.Series(values=[None] * stamp.len(), dtype=pl.Int64)
+        stamp = stamp.set(~stamp.str.contains(r"^\d{9,19}(\.\d+)?$").fill_null(False), None)
     number, found = stamp.cast(pl.Float64, strict=False), pl.lit(None, dtype=pl.Float64)
     for unit in EPOCHS:
         inside = pl.col("n").is_between(FROM_2000 * unit, TO_2100 * unit)
         found = pl.when(inside).then(pl.col("n") * 1000 / unit).otherwise(found)
-    return pl.select(n=number).select(found.round().cast(pl.Int64)).to_series()
+    since = pl.select(n=number).select(found.round().cast(pl.Int64)).to_series()
+    return since.cast(pl.Datetime("ms", "UTC"))
 
 
 def _parsed(stamp: pl.Series) -> pl.Series:
