@@ -183,7 +183,8 @@ def choose_groups(path: Path | None, found: Readings, *, each: bool) -> dict[str
     if each and path is not None:
         raise InvalidInput("--each, --groups", "both", "one of them")
     if path is None:
-        return {name: [name] for name in found.entities} if each else None
+        everybody = (*found.entities, *dict(found.quality.left_out))
+        return {name: [name] for name in everybody} if each else None
     groups: dict[str, list[str]] = {}
     unread: list[str] = []
     known = {*found.entities, *dict(found.quality.left_out)}

@@ -173,7 +173,7 @@ def _refuse_few(parts: list[_Part], worst_limit: float, most_left_out: float) ->
                 "unit among the readings."),
         f"limit above {worst_limit:g}": (
             sum(len(part.weak) for part in parts), "Fewer states, more days, adversary population "
-            "or worst_limit 1 would keep them."),
+            "or worst_limit (--worst-limit) 1 would keep them."),
     }  # fmt: skip
     gone = sum(count for count, _ in reasons.values())
     why = "; ".join(f"{reason}: {count}" for reason, (count, _) in reasons.items() if count)
@@ -188,8 +188,8 @@ def _refuse_few(parts: list[_Part], worst_limit: float, most_left_out: float) ->
         raise InvalidInput(
             "readings", f"{gone} of {kept + gone} entities left out ({why})",
             f"{most_left_out:.0%} left out at most",
-            f"{remedy} Or say most_left_out {gone / (kept + gone) + 0.005:.2f} if the others will "
-            "do.",
+            f"{remedy} Or, if the others will do, say most_left_out (--most-left-out) "
+            f"{gone / (kept + gone) + 0.005:.2f}.",
         )  # fmt: skip
 
 
@@ -206,7 +206,7 @@ def _forgone(problem: Problem, parts: list[_Part], measure: _Measure) -> tuple[F
     }
     cases = (
         (sum(len(part.weak) for part in parts), f"whose limit is above {measure.worst_limit:g}",
-         "worst_limit 1 keeps them", with_weak),
+         "worst_limit (--worst-limit) 1 keeps them", with_weak),
         (sum(more[name] for name in mine), f"with {UNUSABLE} or {STILL}",
          "if they could be used, and followed the same law", fuller),
     )  # fmt: skip

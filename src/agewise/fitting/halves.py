@@ -12,7 +12,7 @@ from agewise.fitting.laws import WEEK, Codes
 from agewise.process.joint import Array
 
 FEWEST_WEEKS = 10
-"""Weeks below which days are exchanged instead of weeks."""
+"""Weeks below which their random halves are too few to tell drift from weeks that differ."""
 BY_CHANCE = 0.01
 """What chance does more often than this is not told of."""
 DRIFT = 0.05
@@ -28,8 +28,8 @@ class Halves:
     """How the second half of the time differs from the first.
 
     `drift` is the total variation between the shares of the states, `drift_control` its mean over
-    random halves: weeks, or days if there are fewer than ten weeks, exchanged at random.
-    `shift_minutes` is by how much the mean day of the second half comes later for the best
+    random halves: weeks exchanged at random. With fewer than ten weeks no drift is told of, and
+    shifts are judged by exchanging days, since weeks move levels and not clocks. `shift_minutes` is by how much the mean day of the second half comes later for the best
     agreement, `agreement` and `agreement_unshifted` the correlations with and without it. Each
     `_p` is the share of random halves that show as much.
     """
@@ -83,34 +83,38 @@ def compare_halves(
 ) -> Halves:
     """Compare the first half of the days with the second, and both with random halves.
 
-    The first line of `first` is the halves as they are, the others weeks exchanged at random: if
-    nothing changes over time, all of them are alike.
+    If nothing changes over time, the halves as they are look like any others.
     """
     days = codes.shape[1] // day
-    length = WEEK if days >= FEWEST_WEEKS * WEEK else 1
-    blocks = days // length
-    shape = (len(codes), blocks, length, day)
-    part = codes[:, : blocks * length * day].reshape(shape)
+    part = codes[:, : days * day].reshape(len(codes), days, day)
     known = part >= 0
-    told = known.sum(axis=(0, 2))
-    total = np.where(known, values[part], 0.0).sum(axis=(0, 2))
-    shares = np.stack([(part == s).sum(axis=(0, 2, 3)) for s in range(values.size)], axis=1)
+    told, total = known.sum(axis=0), np.where(known, values[part], 0.0).sum(axis=0)
+    shares = np.stack([(part == s).sum(axis=(0, 2)) for s in range(values.size)], axis=1)
     rng = np.random.default_rng(seed)
-    first = np.zeros((exchanges + 1, blocks))
-    first[:, : blocks // 2] = 1
-    first[1:] = rng.permuted(first[1:], axis=1)
-    laws = [_rows(side @ shares) for side in (first, 1 - first)]
+    by_week = _halves(days, WEEK, exchanges, rng)
+    by_block = by_week if days >= FEWEST_WEEKS * WEEK else _halves(days, 1, exchanges, rng)
+    laws = [_rows(side @ shares) for side in (by_week, 1 - by_week)]
     drift = np.abs(laws[0] - laws[1]).sum(axis=1) / 2
-    profiles = [(side @ total) / np.maximum(side @ told, 1) for side in (first, 1 - first)]
-    agreement = _agreement(*profiles)
+    agreement = _agreement(
+        *((side @ total) / np.maximum(side @ told, 1) for side in (by_block, 1 - by_block))
+    )
     near = np.arange(-(FARTHEST * day // 24), FARTHEST * day // 24 + 1)
     best = near[agreement[:, near].argmax(axis=1)]
-    won = agreement[np.arange(len(first)), best] - agreement[:, 0]
+    won = agreement[np.arange(len(best)), best] - agreement[:, 0]
     return Halves(
         drift=float(drift[0]), drift_control=float(drift[1:].mean()), drift_p=_p(drift),
         shift_minutes=float(best[0]) * 24 * 60 / day, agreement=float(agreement[0, best[0]]),
         agreement_unshifted=float(agreement[0, 0]), shift_p=_p(won),
     )  # fmt: skip
+
+
+def _halves(days: int, length: int, exchanges: int, rng: np.random.Generator) -> Array:
+    """Which days are in the first half, `[line, day]`: as they are, then blocks at random."""
+    block = np.arange(days) // length
+    first = np.zeros((exchanges + 1, int(block[-1]) + 1))
+    first[:, : days // 2 // length] = 1
+    first[1:] = rng.permuted(first[1:], axis=1)
+    return np.asarray(first[:, block])
 
 
 def _rows(counts: Array) -> Array:
