@@ -89,6 +89,8 @@ def backtest(
         )  # fmt: skip
     whole = found.readings
     halves = compare_halves(chosen.index(whole.values), chosen.values, whole.day)
+    within = [f"Within the half fitted to: {line}" for line in made.assumptions.halves.verdict]
+    warnings = [*halves.verdict, *within, *made.warnings]
     with people.status("replaying the adversary"):
         attacks = replay_adversary(made, before, after, first_slot=found.first_slot, seed=seed)
     with progress_bar("replaying plans") as advance:
@@ -104,9 +106,9 @@ def backtest(
             "plans": [one.to_dict() for one in replayed],
             "left_out": [list(one) for one in made.left_out],
             "halves": halves.to_dict(),
-            "warnings": [*halves.verdict, *made.warnings],
+            "warnings": warnings,
         })  # fmt: skip
-    for warning in (*halves.verdict, *made.warnings):
+    for warning in warnings:
         people.print(f"[yellow]{escape(warning)}[/]", soft_wrap=True, highlight=False)
     if as_json:
         return

@@ -201,13 +201,15 @@ def _forgone(problem: Problem, parts: list[_Part], measure: _Measure) -> tuple[F
     for name, rows in weak.items():
         with_weak[name] = Client(name, measure.law(name, rows)[0], samples=len(rows))
     more = {part.client: part.unusable + len(part.still) for part in parts}
+    missing = [f"with {UNUSABLE}"] if any(part.unusable for part in parts) else []
+    missing += [STILL] if any(part.still for part in parts) else []
     fuller = {
         name: replace(client, samples=client.samples + more[name]) for name, client in mine.items()
     }
     cases = (
         (sum(len(part.weak) for part in parts), f"whose limit is above {measure.worst_limit:g}",
          "worst_limit (--worst-limit) 1 keeps them", with_weak),
-        (sum(more[name] for name in mine), f"with {UNUSABLE} or {STILL}",
+        (sum(more[name] for name in mine), " or ".join(missing),
          "if they could be used, and followed the same law", fuller),
     )  # fmt: skip
     found = []

@@ -29,9 +29,10 @@ class Halves:
 
     `drift` is the total variation between the shares of the states, `drift_control` its mean over
     random halves: weeks exchanged at random. With fewer than ten weeks no drift is told of, and
-    shifts are judged by exchanging days, since weeks move levels and not clocks. `shift_minutes` is by how much the mean day of the second half comes later for the best
-    agreement, `agreement` and `agreement_unshifted` the correlations with and without it. Each
-    `_p` is the share of random halves that show as much.
+    shifts are judged by exchanging days, since weeks move levels and not clocks. `shift_minutes`
+    is by how much the mean day of the second half comes later for the best agreement, `agreement`
+    and `agreement_unshifted` the correlations with and without it. Each `_p` is the share of
+    random halves that show as much.
     """
 
     drift: float

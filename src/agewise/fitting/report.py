@@ -57,12 +57,17 @@ class Forgone:
     def sentence(self, unit: str) -> str:
         """Say it to people."""
         of, square = (f" {unit}", f" {unit}²") if unit else ("", "")
+        noise, loss = ([_rounded(x) for x in pair] for pair in (self.noise, self.loss))
         return (
             f"With the {self.entities} left out {self.whose}, there would be {self.records[1]} "
-            f"records instead of {self.records[0]}, noise of {self.noise[1]:.3g} instead of "
-            f"{self.noise[0]:.3g}{of} (standard deviation) and a loss of {self.loss[1]:.3g} "
-            f"instead of {self.loss[0]:.3g}{square}: {self.how}."
+            f"records instead of {self.records[0]}, noise of {noise[1]} instead of {noise[0]}{of} "
+            f"(standard deviation) and a loss of {loss[1]} instead of {loss[0]}{square}: "
+            f"{self.how}."
         )
+
+
+def _rounded(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 @dataclass(frozen=True)
@@ -121,8 +126,8 @@ class Fit:
         )
         more = f", and of {len(self.outliers) - most} more entities" if self.outliers[most:] else ""
         return (
-            f"{sum(one.readings for one in self.outliers)} outliers had no say in choosing states "
-            f"and count as the highest one: {told}{more}."
+            f"Readings far above all others ({sum(one.readings for one in self.outliers)}) had no "
+            f"say in choosing states and count as the highest one: {told}{more}."
         )
 
     @property

@@ -342,7 +342,10 @@ def _text_utc(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
 def _since_1970(stamp: pl.Series) -> pl.Series:
     """Times where numbers count s, ms, µs or ns from 1970, null elsewhere."""
     if stamp.dtype == pl.String:
-        stamp = stamp.set(~stamp.str.contains(r"^\d{9,19}(\.\d+)?$").fill_null(False), None)
+        digits = stamp.str.contains(r"^\d{9,19}(\.\d+)?$").fill_null(False)
+        if not digits.any():  # as in most files: no time spent
+            return pl.repeat(None, stamp.len(), dtype=pl.Datetime("ms", "UTC"), eager=True)
+        stamp = stamp.set(~digits, None)
     number, found = stamp.cast(pl.Float64, strict=False), pl.lit(None, dtype=pl.Float64)
     for unit in EPOCHS:
         inside = pl.col("n").is_between(FROM_2000 * unit, TO_2100 * unit)
