@@ -30,7 +30,7 @@ def main(folder):
     }
     made = fit(
         found, given_states(STATES, found.values), epsilon=0.5, first_slot=FIRST, slots=SLOTS,
-        groups=groups, adversary="population", confidence=CONFIDENCE,
+        groups=groups, adversary="population", confidence=CONFIDENCE, unit="Wh",
     )  # fmt: skip
     return {
         "states": STATES,

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from agewise.errors import InvalidInput
 from agewise.federation import RunResult
-from agewise.fitting.fit import Fit
+from agewise.fitting.report import Fit
 from agewise.plan import Plan
 from agewise.schemes import SchemeRow
 

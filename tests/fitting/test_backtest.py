@@ -1,29 +1,17 @@
 """Replaying recorded days: losses as promised, and claims that hold or do not."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from test_fit import CHAIN, LONDON, walk
+from test_fit import CHAIN, LONDON, readings, walk
 
 import agewise as aw
 from agewise.fitting.backtest import _judge, _Watched, replay_adversary, replay_plans
 from agewise.fitting.fit import fit
-from agewise.fitting.readings import Quality, Readings, read_readings
+from agewise.fitting.readings import read_readings
 from agewise.fitting.states import given_states
-
-
-def readings(values, day=24):
-    quality = Quality(
-        rows=values.size, entities=len(values), slots=values.shape[1], resolution_minutes=60,
-        first="", last="", timezone="UTC", used=values.size, duplicates_same=0,
-        duplicates_averaged=0, not_numbers=0, negative=0, clock_change=0, off_grid=0,
-        missing=0, left_out=(),
-    )  # fmt: skip
-    names = tuple(f"m{i}" for i in range(len(values)))
-    return Readings(names, values, day, datetime(2024, 1, 1, tzinfo=UTC), quality)
 
 
 def test_losses_on_readings_that_keep_to_the_law_are_as_promised():

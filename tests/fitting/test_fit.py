@@ -1,9 +1,12 @@
 """From readings to a scenario, and what is said about it on the way."""
 
+import doctest
+import inspect
 import json
+import re
 import subprocess
 import sys
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +14,14 @@ import polars as pl
 import pytest
 
 import agewise as aw
-from agewise.fitting.assumptions import check_assumptions
+from agewise import cli
+from agewise.cli.backtesting import backtest
+from agewise.cli.fitting import fit_command
+from agewise.fitting.assumptions import check_assumptions, spoken_time, usual_lags
 from agewise.fitting.fit import fit
-from agewise.fitting.readings import read_readings
-from agewise.fitting.states import given_states
+from agewise.fitting.plausibility import fence
+from agewise.fitting.readings import Quality, Readings, read_readings
+from agewise.fitting.states import given_states, least_error_states, quantile_states
 
 AGEWISE = str(Path(sys.executable).with_name("agewise"))
 CHAIN = aw.birth_death(0.3, 0.3, [10, 20])
@@ -45,6 +52,17 @@ def written(path, values, minutes=60):
     })  # fmt: skip
     frame.write_parquet(path)
     return path
+
+
+def readings(values, day=24):
+    quality = Quality(
+        rows=values.size, entities=len(values), slots=values.shape[1], resolution_minutes=60,
+        first="", last="", timezone="UTC", used=values.size, duplicates_same=0,
+        duplicates_averaged=0, not_numbers=0, negative=0, clock_change=0, off_grid=0,
+        missing=0, left_out=(),
+    )  # fmt: skip
+    names = tuple(f"m{i}" for i in range(len(values)))
+    return Readings(names, values, day, datetime(2024, 1, 1, tzinfo=UTC), quality)
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +262,7 @@ def test_london_gets_its_verdict():
     found = read_readings(LONDON / "lcl_2013_halfhourly.parquet", entities=standard)
     states = given_states([20, 50, 100, 200], found.values)
     checked = check_assumptions(states.index(found.values), states.values, 48, simulations=3)
-    assert "understates Δ at lag 48 by 0.59" in checked.verdict[0]
+    assert "understates Δ at lag 48 (1 day) by 0.59" in checked.verdict[0]
     assert any("time of day" in line for line in checked.verdict)
     assert checked.day_night > 5 * checked.control
 
@@ -275,7 +293,7 @@ def test_a_chain_is_called_an_estimate_all_the_way_to_the_auditor(tmp_path):
     assert "not for a privacy claim" in done.stderr
     page = aw.run(aw.plan(aw.load_scenario(tmp_path / "c.toml"))).statement.to_markdown()
     assert "not for a privacy claim" in page
-    assert "understates Δ at lag 48" in page
+    assert "understates Δ at lag 24 (1 day)" in page
 
 
 def test_who_is_left_out_is_named_to_the_auditor(tmp_path):
@@ -402,9 +420,15 @@ def _moved(one, other, first, slots, day=24):
 @pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
 @pytest.mark.parametrize("choice", [["--states", "20,50,100,200"], ["--quantiles", "5"]])
 def test_london_with_many_states_ends_in_words(choice, tmp_path):
-    done = run(LONDON / "lcl_2013_halfhourly.parquet", *choice, "--out", "x.toml", cwd=tmp_path)
+    london = [LONDON / "lcl_2013_halfhourly.parquet", *choice, "--slots", 24, "--out", "x.toml"]
+    done = run(*london, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "of 74 entities left out" in done.stderr
+    assert not list(tmp_path.iterdir())
+    done = run(*london, "--most-left-out", 1, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert ": limit above 0.9" in " ".join(done.stdout.split())
+    assert "--worst-limit) 1 keeps them" in done.stderr
 
 
 def test_back_tests_from_the_command_line(meters, tmp_path):
@@ -481,3 +505,170 @@ def test_private_fits_that_are_refused(meters, tmp_path, more, words):
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_fit_and_back_test_have_the_same_defaults():
+    one, other = (inspect.signature(c).parameters for c in (fit_command, backtest))
+    shared = {name for name in one if name in other}
+    assert {"epsilon", "slots", "adversary", "sampled", "worst_limit"} < shared
+    assert {n: one[n].default for n in shared} == {n: other[n].default for n in shared}
+    python = inspect.signature(fit).parameters
+    for name in (shared & set(python)) - {"readings", "states"}:
+        assert python[name].default == one[name].default, name
+
+
+def test_the_tutorials_command_gives_the_tutorials_numbers(monkeypatch, capsys):
+    """The last command of the page, on the file that the page writes."""
+    page = (Path(__file__).parents[2] / "docs" / "tutorial_readings.md").read_text()
+    shown = {}
+    for example in doctest.DocTestParser().get_examples(page[: page.index("## 5.")]):
+        exec(compile(example.source, "tutorial", "single"), shown)
+    command = re.search(r"`agewise (fit [^`]+)`", page)[1].split()
+    monkeypatch.chdir(shown["folder"])
+    cli.app(command, standalone_mode=False)
+    told = aw.load_scenario("utility.toml")
+    made = shown["made"].problem
+    assert (told, told.name, told.unit) == (made, made.name, made.unit)
+    plan = aw.plan(told)
+    assert (plan.ages, plan.gap) == (shown["plan"].ages, pytest.approx(shown["plan"].gap))
+
+
+def wobbly(entities, days, **choices):
+    """Two levels with something around them, in Wh."""
+    rng = np.random.default_rng(5)
+    values = walk(entities, days, **choices)
+    return np.where(values > 15, 900.0, 150.0) + rng.integers(-40, 40, values.shape)
+
+
+def test_one_outlier_does_not_choose_the_states(tmp_path):
+    values = wobbly(12, 120)
+    clean = least_error_states(2, values).values
+    values[3, 24 * 33 + 5] = 350_300
+    for found in (least_error_states(2, values), quantile_states(2, values)):
+        assert found.error < 60
+    assert least_error_states(2, values).values == pytest.approx(clean, rel=1e-3)
+    done = run(written(tmp_path / "m.parquet", values), "--slots", 4, "--worst-limit", 1, "--json",
+               cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["clients"][0]["entities"] == 12
+    (outlier,) = document["outliers"]
+    assert outlier == {
+        "entity": "m3", "readings": 1, "largest": 350_300, "at": "2024-02-03T05:00:00+00:00"
+    }  # fmt: skip
+    assert "count as the highest one: m3 350300 at 2024-02-03T05:00" in done.stderr
+    assert "m3 350300 at" in aw.load_scenario(tmp_path / "fitted.toml").origin
+
+
+def test_an_entity_in_another_unit_does_not_choose_the_states():
+    values = wobbly(40, 30)
+    clean = least_error_states(2, values).values
+    values[3] *= 1000
+    assert least_error_states(2, values).values == pytest.approx(clean, rel=1e-3)
+
+
+def test_heavy_tails_are_no_outliers():
+    rng = np.random.default_rng(1)
+    scales = rng.lognormal(0, 0.5, (60, 1))
+    assert fence(scales * rng.lognormal(5, 1, (60, 5000))) > (scales * 150 * np.e**3).max()
+    assert fence(np.zeros((3, 50))) == np.inf
+    mostly_small = np.concatenate([np.full((6, 100), 1.0), np.full((4, 100), 1000.0)])
+    assert fence(mostly_small) >= 1000  # four in ten are no outliers
+
+
+def test_leaving_out_most_entities_is_refused_unless_asked_for(tmp_path):
+    values = np.concatenate([walk(2, 60), np.full((5, 60 * 24), 10.0)])
+    path = written(tmp_path / "m.parquet", values)
+    wanted = [path, *TWO, "--slots", 4, "--worst-limit", 1]
+    done = run(*wanted, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "5 of 7 entities left out (always in one state: 5)" in " ".join(done.stderr.split())
+    assert "Choose other states" in done.stderr
+    assert not (tmp_path / "fitted.toml").exists()
+    backtested = subprocess.run([AGEWISE, "backtest", *map(str, wanted)], capture_output=True,
+                                text=True, cwd=tmp_path, check=False)  # fmt: skip
+    assert backtested.returncode == 2
+    assert "5 of 7 entities left out" in backtested.stderr
+    assert run(*wanted, "--most-left-out", 0.72, cwd=tmp_path).returncode == 0
+
+
+def test_entities_with_too_few_readings_count_as_left_out(tmp_path):
+    values = walk(7, 60)
+    values[2:, 24:-24] = np.nan
+    found = read_readings(written(tmp_path / "m.parquet", values))
+    assert len(found.quality.left_out) == 5
+    states = given_states([10, 20], found.values)
+    for groups in (None, {"a": ["m0", "m2", "m3"], "b": ["m1", "m4"]}):
+        with pytest.raises(aw.InvalidInput, match=r"entities left out \(readings that cannot be"):
+            fit(found, states, slots=4, worst_limit=1, groups=groups)
+
+
+def test_what_those_left_out_would_be_worth_is_said(tmp_path):
+    values = walk(8, 200)
+    values[:3, 24:-24] = np.nan
+    found = read_readings(written(tmp_path / "m.parquet", values))
+    states = given_states([10, 20], found.values)
+    made = fit(found, states, slots=4, worst_limit=1, unit="Wh", epsilon=0.1)
+    (worth,) = made.forgone
+    assert (worth.entities, worth.records) == (3, (5, 8))
+    assert worth.noise[1] == pytest.approx(worth.noise[0] * 5 / 8)
+    assert worth.loss[0] == pytest.approx(aw.plan(made.problem).gap)
+    assert worth.loss[1] < worth.loss[0]
+    said = "With the 3 left out with readings that cannot be used"
+    assert said in made.problem.origin
+    assert "8 records instead of 5" in made.warnings[0]
+    assert made.problem.origin in aw.plan(made.problem).notes
+
+
+def test_entities_with_a_weak_limit_may_be_worth_more_than_a_better_limit():
+    values = walk(6, 200, seed=1)
+    states = given_states([10, 20], values)
+    found = readings(values)
+    alone = fit(found, states, slots=4, worst_limit=1, groups={n: [n] for n in found.entities})
+    bar = sorted(min(one.limits) for one in alone.clients)[2]
+    made = fit(found, states, slots=4, worst_limit=bar, most_left_out=1)
+    all_in = fit(found, states, slots=4, worst_limit=1)
+    weak = next(one for one in made.forgone if "limit" in one.whose)
+    assert weak.records == (6 - weak.entities, 6)
+    assert weak.loss[1] == pytest.approx(aw.plan(all_in.problem).gap)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lags"),
+    [(1800, (1, 4, 8, 20, 48, 96, 336)), (3600, (1, 2, 4, 10, 24, 48, 168)),
+     (900, (1, 8, 16, 40, 96, 192, 672)), (10, (1, 720, 1440, 3600, 8640, 17280, 60480)),
+     (6 * 3600, (1, 4, 8, 28)), (24 * 3600, (1, 2, 7))],
+)  # fmt: skip
+def test_lags_are_hours_days_and_a_week_at_any_resolution(seconds, lags):
+    day = 24 * 3600 // seconds
+    assert usual_lags(day) == lags
+    assert spoken_time(day, day) == "1 day"
+    assert spoken_time(7 * day, day) == "1 week"
+
+
+def test_a_habit_of_a_day_is_found_at_any_resolution():
+    for day in (24, 96):
+        values = walk(6, 60, day=day, memory=0.8)
+        states = given_states([10, 20], values)
+        checked = check_assumptions(states.index(values), states.values, day, simulations=2)
+        assert f"at lag {day} (1 day)" in checked.verdict[0]
+
+
+def test_readings_every_ten_seconds_are_checked_over_whole_days():
+    """What a chain shows by chance at 10 s is simulated over whole days too, at little cost."""
+    rng = np.random.default_rng(1)
+    codes = (rng.random((1, 8640 * 15)) < 0.5).astype(np.int8)
+    checked = check_assumptions(codes, np.array([1.0, 2.0]), 8640, lags=(1, 8640))
+    assert checked.verdict == ("Nothing speaks against the homogeneous chain at these lags.",)
+    assert checked.day_night_p > 0.05
+
+
+def test_slots_are_those_of_a_day_at_any_resolution(tmp_path):
+    values = wobbly(6, 60, day=96)
+    path = written(tmp_path / "m.parquet", values, minutes=15)
+    done = run(path, "--states", "150,900", "--adversary", "population", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert aw.load_scenario(tmp_path / "fitted.toml").aggregate_at == 97
+    assert [one["lag"] for one in json.loads(done.stdout)["assumptions"]["lags"]][-3:] == [
+        96, 192, 672
+    ]  # fmt: skip

@@ -172,9 +172,10 @@ def test_files_in_another_alphabet_get_one_message(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"m0", b"\xe9"))
     with pytest.raises(aw.InvalidInput, match=r"byte 0xe9 in line 2; .* iconv"):
         read_readings(path)
-    path.write_text("meter,time,wh\n", encoding="utf-16")
-    with pytest.raises(aw.InvalidInput, match="UTF-8 text"):
-        infer_columns(path)
+    for form in ("utf-16", "utf-16-le", "utf-16-be"):
+        path.write_text("\n".join(["meter,time,wh", *hours(9)]), encoding=form)
+        with pytest.raises(aw.InvalidInput, match=r"UTF-16 text.* iconv -f utf-16 -t utf-8"):
+            infer_columns(path)
     text(tmp_path, *hours(9)).write_text("wh,time,wh\n1,2,3\n")
     with pytest.raises(aw.InvalidInput, match="2 named 'wh'"):
         infer_columns(path)
@@ -263,6 +264,77 @@ def test_times_as_they_come(tmp_path, form, shift):
     found = read_readings(text(tmp_path, *hours(48, form)))
     assert found.first == datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=shift)
     assert found.values[0].tolist() == [100 + t % 7 for t in range(48)]
+
+
+@pytest.mark.parametrize("unit", [1, 1_000, 1_000_000, 1_000_000_000])
+@pytest.mark.parametrize("name", ["r.csv", "r.parquet"])
+def test_seconds_since_1970_are_times(tmp_path, unit, name):
+    start = int(START.timestamp())
+    frame = pl.DataFrame({
+        "meter": [1012345678901] * 96, "when": [(start + 900 * t) * unit for t in range(96)],
+        "wh": [t % 7 for t in range(96)],
+    })  # fmt: skip
+    path = written(tmp_path, frame, name)
+    assert infer_columns(path) == Columns("meter", "when", "wh")
+    found = read_readings(path, timezone="Asia/Kolkata")  # they are in UTC, whatever is said
+    assert (found.first, found.day) == (START, 96)
+    assert found.values[0].tolist() == [t % 7 for t in range(96)]
+
+
+def test_numbers_that_are_no_times_are_refused(tmp_path):
+    frame = long_frame(("a",)).with_columns(time=pl.int_range(96))
+    with pytest.raises(aw.InvalidInput, match=r"96 that cannot be read .*or seconds since 1970"):
+        read_readings(written(tmp_path, frame), Columns("meter", "time", "kwh"))
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ("m0,2024-01-{day:02d} {hour:02d}:00 PM,{value}", "Times with AM or PM: .* 24 hours"),
+        ("m0,{day}/01/2024 {hour}:00 a.m.,{value}", "Times with AM or PM: .* 24 hours"),
+        ("m0,1/{day}/2024 {hour:02d}:00,{value}", "Dates with the month first: .* year first"),
+    ],
+)
+def test_times_in_other_habits_are_named(tmp_path, form, words):
+    lines = [form.format(day=1 + t // 10, hour=1 + t % 10, value=t % 7) for t in range(200)]
+    with pytest.raises(aw.InvalidInput, match=words):
+        read_readings(text(tmp_path, *lines))
+
+
+def test_totals_on_a_meter_are_no_use(tmp_path):
+    rng = np.random.default_rng(1)
+    use = rng.integers(0, 400, (5, 48 * 5)).astype(float)
+
+    def file(values):
+        frame = long_frame(tuple("abcde"), 48 * 5).with_columns(kwh=values.ravel())
+        return written(tmp_path, frame)
+
+    assert read_readings(file(use)).quality.left_out == ()
+    totals = use.cumsum(axis=1)
+    totals[:, 100:] -= totals[:, 100:101]  # the meters were exchanged
+    with pytest.raises(aw.InvalidInput, match=r"5 of 5 entities .* meter.* Take differences"):
+        read_readings(file(totals))
+    found = read_readings(file(np.concatenate([use[:4], totals[4:]])))
+    assert [name for name, why in found.quality.left_out if "take differences" in why] == ["e"]
+    assert found.entities == tuple("abcd")
+
+
+@pytest.mark.parametrize("seconds", [10, 60, 900, 7200])
+def test_any_step_that_divides_a_day(tmp_path, seconds):
+    times = [START.replace(tzinfo=None) + timedelta(seconds=seconds * t) for t in range(8640 * 2)]
+    frame = pl.DataFrame({"meter": "a", "time": times, "kwh": [1.0, 2.0] * 8640})
+    found = read_readings(written(tmp_path, frame))
+    assert found.day == 24 * 60 * 60 // seconds
+    assert found.quality.resolution_minutes == seconds / 60
+    shifted = read_readings(written(tmp_path, frame[3:]))
+    assert shifted.first_of_day == 3
+
+
+def test_a_step_that_does_not_divide_a_day_is_refused(tmp_path):
+    times = [START.replace(tzinfo=None) + timedelta(seconds=7 * t) for t in range(1000)]
+    frame = pl.DataFrame({"meter": "a", "time": times, "kwh": 1.0})
+    with pytest.raises(aw.InvalidInput, match="resolution is 7 s between readings"):
+        read_readings(written(tmp_path, frame))
 
 
 def test_offsets_and_local_times_may_mix(tmp_path):

@@ -18,6 +18,7 @@ from agewise.cli.console import (
     print_json,
     progress_bar,
 )
+from agewise.fitting import defaults
 
 if TYPE_CHECKING:
     from agewise.fitting.backtest import Attack, Replayed
@@ -51,12 +52,13 @@ def backtest(
     timezone: given.TimezoneOption = "UTC",
     groups: given.GroupsOption = None,
     each: given.EachOption = False,
-    aggregate_at: given.AggregateOption = "18:00",
-    slots: Annotated[int, typer.Option(help="Slots, the aggregation included.")] = 49,
-    epsilon: Annotated[float, typer.Option(help="Privacy target ε.")] = 0.1,
-    adversary: given.AdversaryOption = "household",
-    sampled: given.SampledOption = "days",
-    worst_limit: given.WorstLimitOption = 0.9,
+    aggregate_at: given.AggregateOption = defaults.AGGREGATE_AT,
+    slots: given.SlotsOption = None,
+    epsilon: given.EpsilonOption = defaults.EPSILON,
+    adversary: given.AdversaryOption = defaults.ADVERSARY,
+    sampled: given.SampledOption = defaults.DRAWN_BY,
+    worst_limit: given.WorstLimitOption = defaults.WORST_LIMIT,
+    most_left_out: given.MostLeftOutOption = defaults.MOST_LEFT_OUT,
     unit: given.UnitOption = "",
     seed: Annotated[
         int, typer.Option(min=0, help="Of the adversary's noise and the random schedule.")
@@ -66,24 +68,29 @@ def backtest(
     """Replay recorded days: what plans would have cost, and whether an adversary beats the claim.
 
     States and laws are fitted to the first half of the days, as agewise fit does; the second half
-    judges. An adversary who knows the law that --adversary grants him guesses each household's
+    judges. An adversary who knows the law that --adversary grants them guesses each household's
     present state from data collected in slot 1, with noise by the fitted limits, and by a fitted
     chain. Plans go through the local engine with private noise, on every day without gaps.
     """
     from agewise.fitting.backtest import replay_adversary, replay_plans  # noqa: PLC0415
     from agewise.fitting.fit import fit  # noqa: PLC0415
+    from agewise.fitting.halves import compare_halves  # noqa: PLC0415
 
     columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
     found = given.read(readings, columns, timezone, aggregate_at, slots)
     before, after = found.readings.split(0.5)
     chosen = given.choose_states(states, quantiles, least_error, before)
     members = given.choose_groups(groups, found.readings, each=each)
-    with people.status("measuring"):
+    with progress_bar("measuring") as advance:
         made = fit(
-            before, chosen, epsilon=epsilon, first_slot=found.first_slot, slots=slots,
-            groups=members, adversary=adversary, sampled=sampled,
-            worst_limit=worst_limit, unit=unit,
+            before, chosen, epsilon=epsilon, first_slot=found.first_slot, slots=found.slots,
+            groups=members, adversary=adversary, sampled=sampled, worst_limit=worst_limit,
+            most_left_out=most_left_out, unit=unit, progress=advance,
         )  # fmt: skip
+    whole = found.readings
+    halves = compare_halves(chosen.index(whole.values), chosen.values, whole.day)
+    within = [f"Within the half fitted to: {line}" for line in made.assumptions.halves.verdict]
+    warnings = [*halves.verdict, *within, *made.warnings]
     with people.status("replaying the adversary"):
         attacks = replay_adversary(made, before, after, first_slot=found.first_slot, seed=seed)
     with progress_bar("replaying plans") as advance:
@@ -98,7 +105,12 @@ def backtest(
             "attacks": [one.to_dict() for one in attacks],
             "plans": [one.to_dict() for one in replayed],
             "left_out": [list(one) for one in made.left_out],
+            "halves": halves.to_dict(),
+            "warnings": warnings,
         })  # fmt: skip
+    for warning in warnings:
+        people.print(f"[yellow]{escape(warning)}[/]", soft_wrap=True, highlight=False)
+    if as_json:
         return
     screen = console()
     screen.print(

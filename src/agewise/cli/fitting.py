@@ -14,12 +14,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from agewise.cli import readings as given
-from agewise.cli.console import JsonOption, console, output_folder, people, print_json, wrote
+from agewise.cli.console import (
+    JsonOption,
+    console,
+    output_folder,
+    people,
+    print_json,
+    progress_bar,
+    wrote,
+)
 from agewise.errors import InvalidInput
+from agewise.fitting import defaults
 from agewise.scenario import dump_scenario
 
 if TYPE_CHECKING:
-    from agewise.fitting.fit import Fit
+    from agewise.fitting.report import Fit
 
 commands = typer.Typer()
 
@@ -42,20 +51,21 @@ def fit_command(
     timezone: given.TimezoneOption = "UTC",
     groups: given.GroupsOption = None,
     each: given.EachOption = False,
-    aggregate_at: given.AggregateOption = "18:00",
-    slots: Annotated[int, typer.Option(help="Slots to plan over, the aggregation included.")] = 24,
-    epsilon: Annotated[float, typer.Option(help="Privacy target ε of every client.")] = 0.5,
+    aggregate_at: given.AggregateOption = defaults.AGGREGATE_AT,
+    slots: given.SlotsOption = None,
+    epsilon: given.EpsilonOption = defaults.EPSILON,
     kind: Annotated[
         Literal["measured", "periodic", "chain"],
         typer.Option(help="The measured lag law, or a chain that assumes more."),
     ] = "measured",
-    adversary: given.AdversaryOption = "household",
-    sampled: given.SampledOption = "days",
+    adversary: given.AdversaryOption = defaults.ADVERSARY,
+    sampled: given.SampledOption = defaults.DRAWN_BY,
     calendar: given.CalendarOption = False,
     confidence: Annotated[
         float, typer.Option(help="That no Δ is below the truth, in any slot of any client.")
-    ] = 0.95,
-    worst_limit: given.WorstLimitOption = 0.9,
+    ] = defaults.CONFIDENCE,
+    worst_limit: given.WorstLimitOption = defaults.WORST_LIMIT,
+    most_left_out: given.MostLeftOutOption = defaults.MOST_LEFT_OUT,
     count_epsilon: Annotated[
         float | None,
         typer.Option(help="Noise on the counts: the scenario itself is private about each day."),
@@ -80,7 +90,8 @@ def fit_command(
         raise InvalidInput("--out", str(out), "a .toml file in a folder that exists")
     if os.path.lexists(out) and not force:
         raise InvalidInput("--out", f"{out}, which exists", "a new file", "Or say --force.")
-    from agewise.fitting.fit import fit, record_fit  # noqa: PLC0415  (polars)
+    from agewise.fitting.fit import fit  # noqa: PLC0415  (polars)
+    from agewise.fitting.record import record_fit  # noqa: PLC0415
 
     if (count_epsilon is None) != (ledgers is None):
         raise InvalidInput(
@@ -91,12 +102,13 @@ def fit_command(
     found = given.read(readings, columns, timezone, aggregate_at, slots)
     chosen = given.choose_states(states, quantiles, least_error, found.readings)
     members = given.choose_groups(groups, found.readings, each=each)
-    with people.status("measuring"):
+    with progress_bar("measuring") as advance:
         made = fit(
-            found.readings, chosen, epsilon=epsilon, first_slot=found.first_slot, slots=slots,
-            groups=members, kind=kind, adversary=adversary, sampled=sampled, calendar=calendar,
-            confidence=confidence, worst_limit=worst_limit, count_epsilon=count_epsilon,
-            name=out.stem, unit=unit,
+            found.readings, chosen, epsilon=epsilon, first_slot=found.first_slot,
+            slots=found.slots, groups=members, kind=kind, adversary=adversary, sampled=sampled,
+            calendar=calendar, confidence=confidence, worst_limit=worst_limit,
+            most_left_out=most_left_out, count_epsilon=count_epsilon, name=out.stem, unit=unit,
+            progress=advance,
         )  # fmt: skip
     folder = output_folder(report, "--report")
     _write(out, _header(made) + dump_scenario(made.problem),
@@ -135,7 +147,7 @@ def _write(out: Path, text: str, record: Callable[[], None] | None) -> None:
 
 
 def _header(made: Fit) -> str:
-    from agewise.fitting.fit import printable  # noqa: PLC0415
+    from agewise.fitting.report import printable  # noqa: PLC0415
 
     lines = [made.problem.origin]
     if made.kind == "measured":
@@ -163,7 +175,7 @@ def _print(made: Fit) -> None:
     screen = console()
     facts: list[tuple[str, Any]] = [
         ("readings", f"{quality.rows} rows, {quality.entities} entities, every "
-         f"{quality.resolution_minutes} min from {quality.first} to {quality.last}"),
+         f"{quality.resolution_minutes:.4g} min from {quality.first} to {quality.last}"),
         ("left out", f"{quality.not_numbers} no numbers, {quality.negative} negative, "
          f"{quality.off_grid} off the grid, {quality.clock_change} in hours that clocks skip, "
          f"{quality.duplicates_same} said twice"),
@@ -184,10 +196,10 @@ def _print(made: Fit) -> None:
         grid.add_row(f"[bold]{name}[/]", text)
     screen.print(grid)
     lags = Table(title="Δ by lag, median over entities", title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("lag", "measured", "fitted chain"):
+    for heading in ("lag (slots)", "measured", "fitted chain"):
         lags.add_column(heading, justify="right")
     for one in checked.lags:
-        lags.add_row(str(one.lag), f"{one.measured:.2f}", f"{one.chain:.2f}")
+        lags.add_row(f"{one.lag} ({one.time})", f"{one.measured:.2f}", f"{one.chain:.2f}")
     screen.print(lags)
     if made.kind == "measured":
         screen.print(

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
 
 import typer
@@ -16,6 +16,8 @@ from rich.markup import escape
 
 from agewise.cli.console import people, progress_bar
 from agewise.errors import InvalidInput
+from agewise.fitting import defaults
+from agewise.fitting.defaults import Adversary, Sampled
 
 if TYPE_CHECKING:
     from agewise.fitting.readings import Readings
@@ -27,7 +29,10 @@ StatesOption = Annotated[str | None, typer.Option(help="State values, such as 20
 QuantilesOption = Annotated[int | None, typer.Option(help="This many states, equally frequent.")]
 LeastErrorOption = Annotated[
     int | None,
-    typer.Option(help="This many states, with the least quantisation error. Without a choice: 2."),
+    typer.Option(
+        help="This many states, with the least quantisation error. Without a choice: "
+        f"{defaults.STATES}."
+    ),
 ]
 EntityOption = Annotated[str | None, typer.Option(help="Column of the entity.")]
 TimestampOption = Annotated[str | None, typer.Option(help="Column of the time.")]
@@ -41,11 +46,11 @@ GroupsOption = Annotated[
     Path | None, typer.Option(help="CSV with the columns entity and client; else one client.")
 ]
 AdversaryOption = Annotated[
-    Literal["household", "population"],
-    typer.Option(help="Whose law he is taken to know: each entity's own, or the group's."),
+    Adversary,
+    typer.Option(help="Whose law they are taken to know: each entity's own, or the group's."),
 ]
 SampledOption = Annotated[
-    Literal["pairs", "days", "weeks", "entities"],
+    Sampled,
     typer.Option(
         help="What is taken to be independent: every day of every entity; days or weeks, on which "
         "entities may move together; or entities, for laws that are used for others too."
@@ -63,15 +68,25 @@ WorstLimitOption = Annotated[
     float,
     typer.Option(help="With adversary household: entities whose limit is above this take no part."),
 ]
+MostLeftOutOption = Annotated[
+    float,
+    typer.Option(help="Share of the entities that may be left out before the fit is refused."),
+]
+SlotsOption = Annotated[
+    int | None,
+    typer.Option(help="Slots, the aggregation included. Without a choice: one day back."),
+]
+EpsilonOption = Annotated[float, typer.Option(help="Privacy target ε of every client.")]
 UnitOption = Annotated[str, typer.Option(help="Of the readings, for labels.")]
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Readings, and where slot 1 stands in the day."""
+    """Readings, where slot 1 stands in the day, and how many slots there are."""
 
     readings: Readings
     first_slot: int
+    slots: int
 
 
 def read(
@@ -79,7 +94,7 @@ def read(
     columns: Columns,
     timezone: str,
     aggregate_at: str,
-    slots: int,
+    slots: int | None,
 ) -> Chosen:
     """Read a file, and say what the time of aggregation is where the readings come from."""
     from agewise.fitting.readings import read_readings  # noqa: PLC0415
@@ -89,14 +104,15 @@ def read(
     slot = _slot_of(aggregate_at, found)
     if timezone != "UTC":
         zone, start = ZoneInfo(timezone), found.first + timedelta(days=1)
-        midnight = start.replace(hour=0, minute=0)
-        at = [midnight + timedelta(days=d, minutes=slot * 24 * 60 // found.day) for d in (0, 182)]
+        midnight = start.replace(hour=0, minute=0, second=0)
+        at = [midnight + timedelta(days=d + slot / found.day) for d in (0, 182)]
         local = sorted({f"{time.astimezone(zone):%H:%M}" for time in at})
         people.print(
             f"--aggregate-at {escape(aggregate_at)} is UTC: {' or '.join(local)} in {timezone}.",
             soft_wrap=True, highlight=False,
         )  # fmt: skip
-    return Chosen(found, (slot - slots + 1) % found.day)
+    count = defaults.whole_day(found.day) if slots is None else slots
+    return Chosen(found, (slot - count + 1) % found.day, count)
 
 
 def choose_columns(
@@ -145,19 +161,21 @@ def choose_states(
         return states.given_states(levels, found.values)
     if quantiles is not None:
         return states.quantile_states(quantiles, found.values)
-    return states.least_error_states(2 if least_error is None else least_error, found.values)
+    count = defaults.STATES if least_error is None else least_error
+    with people.status("choosing states"):
+        return states.least_error_states(count, found.values)
 
 
 def _slot_of(time: str, found: Readings) -> int:
     hour, _, minute = time.partition(":")
     if not re.fullmatch(r"[0-9]{1,2}(:[0-9]{2})?", time):
         raise InvalidInput("--aggregate-at", repr(time), "a time of day, such as 18:00")
-    minutes = int(hour) * 60 + int(minute or 0)
-    step = 24 * 60 // found.day
-    if minutes >= 24 * 60 or minutes % step:
-        allowed = f"a multiple of {step} minutes in a day" if found.day > 1 else "00:00"
+    seconds = (int(hour) * 60 + int(minute or 0)) * 60
+    step = 24 * 60 * 60 // found.day
+    if seconds >= 24 * 60 * 60 or seconds % step:
+        allowed = f"a multiple of {step / 60:g} minutes in a day" if found.day > 1 else "00:00"
         raise InvalidInput("--aggregate-at", repr(time), allowed)
-    return minutes // step
+    return seconds // step
 
 
 def choose_groups(path: Path | None, found: Readings, *, each: bool) -> dict[str, list[str]] | None:
@@ -165,10 +183,11 @@ def choose_groups(path: Path | None, found: Readings, *, each: bool) -> dict[str
     if each and path is not None:
         raise InvalidInput("--each, --groups", "both", "one of them")
     if path is None:
-        return {name: [name] for name in found.entities} if each else None
+        everybody = (*found.entities, *dict(found.quality.left_out))
+        return {name: [name] for name in everybody} if each else None
     groups: dict[str, list[str]] = {}
     unread: list[str] = []
-    known = set(found.entities)
+    known = {*found.entities, *dict(found.quality.left_out)}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             header = file.readline()

@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.fitting.laws import Codes, fit_chain, pair_counts
+from agewise.fitting.halves import Halves, compare_halves
+from agewise.fitting.laws import WEEK, Codes, fit_chain, pair_counts
 from agewise.mixing import delta
 from agewise.process.joint import Array
 from agewise.process.limits import table_delta
 
-LAGS = (1, 4, 8, 20, 48, 96, 336)
 MATTERS = 0.1
 """A difference in Δ or in total variation above this is told as one that matters."""
 TOGETHER = 2.0
 """A mean that varies this many times as much as one of independent entities is told of."""
 BALANCED = 0.025
 """Entities in which every state takes at least this share count for the medians."""
+LONGEST_WALK = 5_000
+"""Steps that a simulation takes in a row; longer ones are put together from several."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class LagCheck:
     lag: int
     measured: float
     chain: float
+    time: str = ""
+    """The lag in hours, days or weeks."""
 
     @property
     def understated(self) -> float:
@@ -48,7 +52,7 @@ class Assumptions:
     `season` of the two halves of the time, and `control` of odd and even days, which chance alone
     makes. Each `_p` is the share of simulations of the fitted chain that show as much. `together`
     is how many times the variance of the entities' mean, from day to day at the same time of day,
-    is that of independent entities.
+    is that of independent entities, and `halves` how the two halves of the time differ.
     """
 
     entities: int
@@ -63,11 +67,28 @@ class Assumptions:
     control: float
     together: float
     lags: tuple[LagCheck, ...]
+    halves: Halves
     verdict: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the findings as plain data."""
-        return asdict(self)
+        return {**asdict(self), "halves": self.halves.to_dict()}
+
+
+def usual_lags(day: int) -> tuple[int, ...]:
+    """One slot; 2, 4 and 10 hours, a day, two days and a week, as far as slots can tell them."""
+    hours = (2, 4, 10, 24, 48, 24 * 7)
+    return tuple(sorted({1, *(day * h // 24 for h in hours if day * h % 24 == 0)}))
+
+
+def spoken_time(lag: int, day: int) -> str:
+    """A lag in the largest unit of which it is a whole number, such as 2 days."""
+    seconds = lag * 24 * 60 * 60 // day
+    for unit, length in (("week", 604_800), ("day", 86_400), ("hour", 3600), ("min", 60)):
+        if seconds % length == 0:
+            plural = "s" if seconds > length and unit != "min" else ""
+            return f"{seconds // length} {unit}{plural}"
+    return f"{seconds} s"
 
 
 def check_assumptions(
@@ -76,11 +97,14 @@ def check_assumptions(
     day: int,
     *,
     starts: int = 0,
-    lags: Sequence[int] = LAGS,
+    lags: Sequence[int] | None = None,
     simulations: int = 19,
     seed: int = 0,
 ) -> Assumptions:
-    """Test order and homogeneity, and compare measured Δ with the chain's at several lags."""
+    """Test order and homogeneity, and compare measured Δ with the chain's at several lags.
+
+    Without `lags`, those of some hours, a day, two days and a week (`usual_lags`).
+    """
     size = values.size
     share = np.stack([(codes == s).mean(axis=1) for s in range(size)])
     chosen = codes[share.min(axis=0) >= BALANCED]
@@ -89,7 +113,7 @@ def check_assumptions(
     rng = np.random.default_rng(seed)
     effects = _effects(codes, size, day, starts)
     simulated = np.array([
-        _effects(_simulate(pooled.transition, codes, rng), size, day, starts)
+        _effects(_simulate(pooled.transition, codes, day, rng), size, day, starts)
         for _ in range(simulations)
     ])  # fmt: skip
     memory_p, day_night_p, season_p = (1 + (simulated >= effects).sum(axis=0)) / (simulations + 1)
@@ -104,16 +128,20 @@ def check_assumptions(
             lag,
             float(np.median([table_delta(c) for c in pair_counts(used, lag, size)])),
             float(np.median([float(delta(chain, lag)) for chain in chains])),
+            spoken_time(lag, day),
         )
-        for lag in lags
+        for lag in (usual_lags(day) if lags is None else lags)
         if lag < codes.shape[1] // 2
     )
+    halves = compare_halves(codes, values, day, seed=seed)
+    said = _verdict(memory, memory_control, day_night, season, control, together, checks)
+    said += halves.verdict
     return Assumptions(
         entities=len(codes), balanced=len(chosen), memory=memory,
         memory_control=memory_control, memory_p=float(memory_p), day_night=day_night,
         day_night_p=float(day_night_p), season=season, season_p=float(season_p), control=control,
-        together=together, lags=checks,
-        verdict=_verdict(memory, memory_control, day_night, season, control, together, checks),
+        together=together, lags=checks, halves=halves,
+        verdict=said or ("Nothing speaks against the homogeneous chain at these lags.",),
     )  # fmt: skip
 
 
@@ -131,7 +159,8 @@ def _verdict(
     worst = max(checks, key=lambda one: one.understated, default=None)
     if worst is not None and worst.understated > MATTERS:
         said.append(
-            f"The homogeneous chain understates Δ at lag {worst.lag} by {worst.understated:.2f} "
+            f"The homogeneous chain understates Δ at lag {worst.lag} ({worst.time}) by "
+            f"{worst.understated:.2f} "
             f"({worst.chain:.2f} instead of {worst.measured:.2f}): use the measured law."
         )
     if memory > simulated + MATTERS / 2:
@@ -151,7 +180,7 @@ def _verdict(
             "day as that of independent ones, for which losses are promised and ε is stated: who "
             "knows the others learns what sort of day it is."
         )
-    return tuple(said) or ("Nothing speaks against the homogeneous chain at these lags.",)
+    return tuple(said)
 
 
 def _effects(codes: Codes, size: int, day: int, starts: int) -> tuple[float, float, float]:
@@ -207,12 +236,18 @@ def _between(codes: Codes, size: int, part: Any) -> float:
     )
 
 
-def _simulate(transition: Array, codes: Codes, rng: np.random.Generator) -> Codes:
-    """Entities that follow a chain, as many and as long as the readings (at most 5,000 slots)."""
-    slots = min(codes.shape[1], 5_000)
+def _simulate(transition: Array, codes: Codes, day: int, rng: np.random.Generator) -> Codes:
+    """Entities that follow a chain, as many and as long as the readings (at most two weeks).
+
+    Two weeks or 5,000 slots, whichever is more. Long ones are several walks one after the other:
+    each seam is one step in thousands that does not follow the chain.
+    """
+    slots = min(codes.shape[1], max(LONGEST_WALK, 2 * WEEK * day))
+    walks = -(-slots // LONGEST_WALK)
+    steps = -(-slots // walks)
     below = np.cumsum(transition, axis=1)[:, :-1]
-    made = np.empty((len(codes), slots), dtype=np.int8)
-    made[:, 0] = np.maximum(codes[:, 0], 0)
-    for t in range(1, slots):
-        made[:, t] = (rng.random(len(codes))[:, None] >= below[made[:, t - 1]]).sum(axis=1)
-    return made
+    made = np.empty((len(codes) * walks, steps), dtype=np.int8)
+    made[:, 0] = np.repeat(np.maximum(codes[:, 0], 0), walks)
+    for t in range(1, steps):
+        made[:, t] = (rng.random(len(made))[:, None] >= below[made[:, t - 1]]).sum(axis=1)
+    return made.reshape(len(codes), -1)[:, :slots]

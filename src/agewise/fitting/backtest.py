@@ -18,9 +18,9 @@ from scipy.stats import t as student
 from agewise.errors import InvalidInput, whole
 from agewise.federation.local import replay
 from agewise.federation.sources import RecordedReadings
-from agewise.fitting.fit import Fit
 from agewise.fitting.laws import WEEK, Codes, fit_chain
 from agewise.fitting.readings import Readings
+from agewise.fitting.report import Fit
 from agewise.fitting.states import States
 from agewise.loss.gap import cost_tables
 from agewise.mixing import delta

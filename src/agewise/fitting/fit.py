@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 import numpy as np
 
 from agewise.errors import InvalidInput, one_of, positive, whole
-from agewise.federation.journal import ledger_file, probe_folder
-from agewise.fitting.assumptions import TOGETHER, Assumptions, check_assumptions
+from agewise.fitting import defaults
+from agewise.fitting.assumptions import check_assumptions
+from agewise.fitting.defaults import ADVERSARIES, SAMPLED, Adversary, Sampled
 from agewise.fitting.laws import (
     FEWEST_DAYS,
-    SAMPLED,
     Codes,
     CountNoise,
     LagLaw,
-    Sampled,
     fit_chain,
     fit_lag_law,
     fit_periodic,
 )
-from agewise.fitting.readings import Quality, Readings
+from agewise.fitting.plausibility import find_outliers
+from agewise.fitting.readings import Readings
+from agewise.fitting.report import ClientFit, Fit, Forgone, origin
 from agewise.fitting.states import States
-from agewise.privacy.account import Event, Policy, now
-from agewise.privacy.ledger import Ledger
+from agewise.fitting.tables import Progress
+from agewise.planning import plan
 from agewise.problem import Client, Problem
 from agewise.process import MeasuredLaw, Process
 from agewise.process.joint import Array
 
 Kind = Literal["measured", "periodic", "chain"]
 KINDS: tuple[str, ...] = get_args(Kind)
-Adversary = Literal["household", "population"]
-ADVERSARIES: tuple[str, ...] = get_args(Adversary)
 KNOWS = {
     "household": "an adversary who knows each entity's own law, but nothing of the others or of "
     "what sort of day it is",
@@ -50,126 +48,45 @@ DRAWN = {
     "entities": "entities are independent of each other, nothing moving them all together",
 }
 """What limits rest on, in words: they go with the law into statements."""
-SHOWN = 100
-"""Names of entities that are spelt out in statements."""
-NO_LIMIT = (
-    "Δ is that of the fitted matrices, with no allowance for their error, and is true only as far "
-    "as the readings are such a chain: for comparison, not for a privacy claim."
-)
-
-
-@dataclass(frozen=True)
-class ClientFit:
-    """How one client's law was found. `limits` and `estimates` are Δ by slot, where measured."""
-
-    name: str
-    members: tuple[str, ...]
-    pairs: int
-    inflation: float
-    estimates: tuple[float, ...]
-    limits: tuple[float, ...]
-
-    @property
-    def entities(self) -> int:
-        """How many entities take part."""
-        return len(self.members)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A scenario from readings, and everything that someone who defends it should know."""
-
-    problem: Problem
-    kind: str
-    adversary: str
-    sampled: str
-    confidence: float
-    quality: Quality
-    states: States
-    assumptions: Assumptions
-    clients: tuple[ClientFit, ...]
-    left_out: tuple[tuple[str, str], ...]
-    """Entities that take no part, each with the reason."""
-    noise: CountNoise | None = None
-    """The noise of the counts, private about 24 hours of one entity; None: they have none."""
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What whoever uses the scenario must know, beside the verdict on its assumptions."""
-        if self.kind != "measured":
-            return (NO_LIMIT,)
-        said = []
-        for one in self.clients:
-            least = min(one.limits)
-            if least > 0.95:
-                worse = ", a lower worst_limit" if self.adversary == "household" else ""
-                said.append(
-                    f"The least limit of client {one.name!r} is {least:.3g}: there is next to no "
-                    f"credit for ageing at this confidence. Fewer states, more days{worse} or "
-                    "sampling that assumes more would help."
-                )
-        if self.sampled in ("pairs", "entities") and self.assumptions.together > TOGETHER:
-            said.append(
-                f"Entities move together ({self.assumptions.together:.1f} times the variance of "
-                f"independent ones), which sampled {self.sampled} takes them not to."
-            )
-        return tuple(said)
-
-    @property
-    def count_epsilon(self) -> float | None:
-        """The classical ε of the counts; None: they have no noise."""
-        return None if self.noise is None else self.noise.epsilon
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, without the scenario."""
-        return {
-            "kind": self.kind,
-            "adversary": self.adversary,
-            "sampled": self.sampled,
-            "confidence": self.confidence,
-            "quality": self.quality.to_dict(),
-            "states": self.states.values.tolist(),
-            "quantisation_error": self.states.error,
-            "states_by": self.states.how,
-            "assumptions": self.assumptions.to_dict(),
-            "clients": [{"entities": one.entities, **asdict(one)} for one in self.clients],
-            "left_out": [list(one) for one in self.left_out],
-            "count_epsilon": self.count_epsilon,
-            "warnings": list(self.warnings),
-        }
+STILL = "always in one state"
+UNUSABLE = "readings that cannot be used"
 
 
 def fit(
     readings: Readings,
     states: States,
     *,
-    epsilon: float,
+    epsilon: float = defaults.EPSILON,
     first_slot: int = 0,
-    slots: int = 48,
+    slots: int | None = None,
     groups: Mapping[str, Sequence[str]] | None = None,
     kind: Kind = "measured",
-    adversary: Adversary = "household",
-    sampled: Sampled = "days",
+    adversary: Adversary = defaults.ADVERSARY,
+    sampled: Sampled = defaults.DRAWN_BY,
     calendar: bool = False,
-    confidence: float = 0.95,
-    worst_limit: float = 0.9,
+    confidence: float = defaults.CONFIDENCE,
+    worst_limit: float = defaults.WORST_LIMIT,
+    most_left_out: float = defaults.MOST_LEFT_OUT,
     count_epsilon: float | None = None,
     name: str = "fitted",
     unit: str = "",
+    progress: Progress | None = None,
 ) -> Fit:
     """Turn readings into a problem: slot 1 is `first_slot` of the day (from 0), `slots` in all.
 
-    `groups` names the clients and their entities (None: all entities are one client). A record
-    is one entity's reading. `kind` measured takes the joint law at each lag and time of day as
-    the readings have it; chain and periodic assume what `assumptions` may speak against.
+    Without `slots`, those of one day and the aggregation. `groups` names the clients and their
+    entities (None: all entities are one client). A record is one entity's reading. `kind` measured
+    takes the joint law at each lag and time of day as the readings have it; chain and periodic
+    assume what `assumptions` may speak against.
 
-    For measured laws, `adversary` says what is granted to him: `household` knows the law of each
+    For measured laws, `adversary` says what is granted to them: `household` knows the law of each
     entity by itself, so that Δ is the largest of their limits; `population` knows only the law
     of the whole group. `sampled` says what the readings are independent draws of: `pairs`
     (everything), `days` or `weeks` (entities may move together), or `entities`, for laws that
     will be used for entities that were not read (see `fit_lag_law`). With `household`, entities
     whose limit is above `worst_limit` in the slot where fewest are take no part. With
-    `calendar`, he also knows whether the aggregation is on a weekend.
+    `calendar`, they also know whether the aggregation is on a weekend. If more than
+    `most_left_out` of the entities take no part, for whatever reason, the fit is refused.
 
     With `count_epsilon`, the counts that the laws are made of get noise of their own: the
     scenario is then that-much private about any 24 hours of each entity (classically), for measured
@@ -181,6 +98,140 @@ def fit(
         Under the stated adversary, and if the readings are sampled as stated, then with
         probability `confidence` no client's Δ is below the truth in any slot.
     """
+    if slots is None:
+        slots = defaults.whole_day(readings.day)
+    _refuse_senseless(readings, first_slot, slots, kind, adversary, sampled)
+    if not 0 < worst_limit <= 1:
+        raise InvalidInput("worst_limit", worst_limit, "above 0 and at most 1")
+    if not 0 <= most_left_out <= 1:
+        raise InvalidInput("most_left_out", most_left_out, "from 0 to 1")
+    noise = None
+    if count_epsilon is not None:
+        if calendar:
+            raise InvalidInput("calendar", "with count_epsilon", "one of them")
+        noise = _count_noise(count_epsilon, kind, adversary, states, slots, readings.day)
+    codes = states.index(readings.values)
+    unusable = dict(readings.quality.left_out)
+    members = {"all": [*readings.entities, *unusable]} if groups is None else dict(groups)
+    elsewhere = _in_no_group(members, readings.entities)
+    listed = sum(e not in unusable for entities in members.values() for e in entities)
+    measure = _Measure(
+        readings, codes, states.values, first_slot, slots, adversary, sampled, calendar,
+        confidence, listed if adversary == "household" else len(members), worst_limit, noise,
+        progress,
+    )  # fmt: skip
+    parts = [measure.part(client, entities, kind) for client, entities in members.items()]
+    _refuse_few(parts, worst_limit, most_left_out)
+    clients, found = [], []
+    for part in parts:
+        if not part.rows:
+            continue  # all of its entities are left out, by name
+        process, told = measure.process(part.client, part.rows, kind)
+        clients.append(Client(part.client, process, samples=len(part.rows)))
+        found.append(told)
+    problem = Problem(clients, slots, epsilon, name=name, unit=unit)
+    made = Fit(
+        problem, kind, adversary, sampled, confidence, readings.quality, states,
+        check_assumptions(codes, states.values, readings.day, starts=readings.first_of_day),
+        tuple(found), tuple(elsewhere + _left_out(parts, readings.entities, worst_limit)), noise,
+        find_outliers(readings.entities, readings.values, readings.day, readings.first),
+        _forgone(problem, parts, measure),
+    )  # fmt: skip
+    return replace(made, problem=problem.replace(origin=origin(made)))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A client's entities: rows that take part, those that do not, and how many cannot be used."""
+
+    client: str
+    rows: list[int]
+    weak: list[int]
+    """Their limit is too high."""
+    still: list[int]
+    """They are always in one state."""
+    unusable: int
+
+
+def _left_out(
+    parts: list[_Part], entities: Sequence[str], worst_limit: float
+) -> list[tuple[str, str]]:
+    return [
+        (entities[row], reason)
+        for part in parts
+        for rows, reason in ((part.still, STILL), (part.weak, f"limit above {worst_limit:g}"))
+        for row in rows
+    ]
+
+
+def _refuse_few(parts: list[_Part], worst_limit: float, most_left_out: float) -> None:
+    """Refuse if nobody takes part, or if more are left out than may be."""
+    kept = sum(len(part.rows) for part in parts)
+    reasons = {
+        UNUSABLE: (sum(part.unusable for part in parts), "Complete the readings."),
+        STILL: (sum(len(part.still) for part in parts), "Choose other states, or look for another "
+                "unit among the readings."),
+        f"limit above {worst_limit:g}": (
+            sum(len(part.weak) for part in parts), "Fewer states, more days, adversary population "
+            "or worst_limit (--worst-limit) 1 would keep them."),
+    }  # fmt: skip
+    gone = sum(count for count, _ in reasons.values())
+    why = "; ".join(f"{reason}: {count}" for reason, (count, _) in reasons.items() if count)
+    if not kept:
+        raise InvalidInput(
+            "readings", f"no entity that can take part ({why})", "one or more",
+            "There is no credit for ageing to be had from them: more days, fewer or other states, "
+            "or a lower confidence may help.",
+        )  # fmt: skip
+    if gone > most_left_out * (kept + gone):
+        _, remedy = max(reasons.values())
+        raise InvalidInput(
+            "readings", f"{gone} of {kept + gone} entities left out ({why})",
+            f"{most_left_out:.0%} left out at most",
+            f"{remedy} Or, if the others will do, say most_left_out (--most-left-out) "
+            f"{gone / (kept + gone) + 0.005:.2f}.",
+        )  # fmt: skip
+
+
+def _forgone(problem: Problem, parts: list[_Part], measure: _Measure) -> tuple[Forgone, ...]:
+    """What those left out would be worth, where they would make the plan better."""
+    mine = {client.name: client for client in problem.clients}
+    weak = {part.client: part.rows + part.weak for part in parts if part.weak}
+    with_weak = dict(mine)
+    for name, rows in weak.items():
+        with_weak[name] = Client(name, measure.law(name, rows)[0], samples=len(rows))
+    more = {part.client: part.unusable + len(part.still) for part in parts}
+    missing = [f"with {UNUSABLE}"] if any(part.unusable for part in parts) else []
+    missing += [STILL] if any(part.still for part in parts) else []
+    fuller = {
+        name: replace(client, samples=client.samples + more[name]) for name, client in mine.items()
+    }
+    cases = (
+        (sum(len(part.weak) for part in parts), f"whose limit is above {measure.worst_limit:g}",
+         "worst_limit (--worst-limit) 1 keeps them", with_weak),
+        (sum(more[name] for name in mine), " or ".join(missing),
+         "if they could be used, and followed the same law", fuller),
+    )  # fmt: skip
+    found = []
+    for entities, whose, how, clients in cases:
+        if entities:
+            now, then = _worth(problem), _worth(problem.replace(clients=tuple(clients.values())))
+            if then[2] < now[2]:
+                pairs = (now[0], then[0]), (now[1], then[1]), (now[2], then[2])
+                found.append(Forgone(entities, whose, how, *pairs))
+    return tuple(found)
+
+
+def _worth(problem: Problem) -> tuple[int, float, float]:
+    """Records, standard deviation of the noise in the aggregate, and loss of the best plan."""
+    best = plan(problem)
+    noise = math.sqrt(2) * np.linalg.norm(problem.weights * best.noise_scales)
+    return sum(client.samples for client in problem.clients), float(noise), best.gap
+
+
+def _refuse_senseless(
+    readings: Readings, first_slot: int, slots: int, kind: str, adversary: str, sampled: str
+) -> None:
     one_of("kind", kind, KINDS)
     one_of("adversary", adversary, ADVERSARIES)
     one_of("sampled", sampled, SAMPLED)
@@ -194,60 +245,6 @@ def fit(
     if days <= FEWEST_DAYS:
         raise InvalidInput("readings", f"of {days} days", f"more than {FEWEST_DAYS} days")
     whole("slots", slots, 2, readings.values.shape[1] - FEWEST_DAYS * readings.day)
-    if not 0 < worst_limit <= 1:
-        raise InvalidInput("worst_limit", worst_limit, "above 0 and at most 1")
-    noise = None
-    if count_epsilon is not None:
-        noise = _count_noise(count_epsilon, kind, adversary, states, slots, readings.day)
-        if calendar:
-            raise InvalidInput("calendar", "with count_epsilon", "one of them")
-    codes = states.index(readings.values)
-    members = {"all": list(readings.entities)} if groups is None else dict(groups)
-    left_out = _in_no_group(members, readings.entities)
-    claims = sum(len(m) if adversary == "household" else 1 for m in members.values())
-    measure = _Measure(
-        readings, codes, states.values, first_slot, slots, adversary, sampled, calendar,
-        confidence, claims, worst_limit, noise,
-    )  # fmt: skip
-    clients, found = [], []
-    for client, entities in members.items():
-        rows = readings.rows(client, entities)
-        if noise is None:  # with noise, whom to leave out would be told without
-            still = [row for row in rows if np.unique(codes[row][codes[row] >= 0]).size < 2]
-            left_out += [(readings.entities[row], "always in one state") for row in still]
-            rows = [row for row in rows if row not in still]
-        if kind == "measured":
-            rows, weak = measure.fit_for_a_limit(rows)
-            left_out += [(readings.entities[row], f"limit above {worst_limit:g}") for row in weak]
-        if not rows:
-            continue  # all of its entities are left out, by name
-        names = tuple(readings.entities[row] for row in rows)
-        if kind == "measured":
-            law, told = measure.law(client, names, rows)
-            process: Process = law
-        else:
-            shift = (readings.first_of_day - first_slot) % readings.day
-            process = (
-                fit_chain(codes[rows], states.values)
-                if kind == "chain"
-                else fit_periodic(codes[rows], states.values, readings.day, shift)
-            )
-            told = ClientFit(client, names, codes[rows].size, 1.0, (), ())
-        clients.append(Client(client, process, samples=len(names)))
-        found.append(told)
-    if not clients:
-        why = "; ".join(sorted({reason for _, reason in left_out}))
-        raise InvalidInput(
-            "readings", f"no entity that can take part ({why})", "one or more",
-            "There is no credit for ageing to be had from them: more days, fewer or other states, "
-            "or a lower confidence may help.",
-        )  # fmt: skip
-    checked = check_assumptions(codes, states.values, readings.day, starts=readings.first_of_day)
-    made = Fit(
-        Problem(clients, slots, epsilon, name=name, unit=unit), kind, adversary, sampled,
-        confidence, readings.quality, states, checked, tuple(found), tuple(left_out), noise,
-    )  # fmt: skip
-    return replace(made, problem=made.problem.replace(origin=_origin(made)))
 
 
 def _in_no_group(
@@ -296,6 +293,7 @@ class _Measure:
     claims: int
     worst_limit: float
     noise: CountNoise | None
+    progress: Progress | None
     alone: dict[int, LagLaw] = field(default_factory=dict)
     """The laws of entities by themselves, as far as they were needed."""
 
@@ -307,6 +305,20 @@ class _Measure:
             first_weekday=self.readings.first.weekday() if self.calendar else None,
         )  # fmt: skip
 
+    def part(self, client: str, entities: Sequence[str], kind: str) -> _Part:
+        """Who of a client's entities takes part."""
+        unusable = dict(self.readings.quality.left_out)
+        usable = [entity for entity in entities if entity not in unusable]
+        rows = self.readings.rows(client, usable) if usable or not entities else []
+        still, weak = list[int](), list[int]()
+        if self.noise is None:  # with noise, whom to leave out would be told without
+            seen = {row: self.codes[row][self.codes[row] >= 0] for row in rows}
+            still = [row for row in rows if np.unique(seen[row]).size < 2]
+            rows = [row for row in rows if row not in still]
+        if kind == "measured":
+            rows, weak = self.fit_for_a_limit(rows)
+        return _Part(client, rows, weak, still, len(entities) - len(usable))
+
     def fit_for_a_limit(self, rows: list[int]) -> tuple[list[int], list[int]]:
         """Part entities by whether their limit will do, in the slot where most do.
 
@@ -314,15 +326,32 @@ class _Measure:
         """
         if self.adversary != "household" or not rows:
             return rows, []
-        self.alone.update((row, self._lag_law([row])) for row in rows)
+        for row in rows:
+            self.alone[row] = self._lag_law([row])
+            if self.progress is not None:
+                self.progress(len(self.alone), self.claims)
         will_do = np.array([self.alone[r].law.limits[:-1] <= self.worst_limit for r in rows])
         best = int(will_do.sum(axis=0).argmax())
         kept = [row for row, good in zip(rows, will_do[:, best], strict=True) if good]
         return kept, [row for row in rows if row not in kept]
 
-    def law(
-        self, client: str, names: tuple[str, ...], rows: list[int]
-    ) -> tuple[MeasuredLaw, ClientFit]:
+    def names(self, rows: list[int]) -> tuple[str, ...]:
+        return tuple(self.readings.entities[row] for row in rows)
+
+    def process(self, client: str, rows: list[int], kind: str) -> tuple[Process, ClientFit]:
+        """A client's law or chain, and how it was found."""
+        if kind == "measured":
+            return self.law(client, rows)
+        codes, day = self.codes[rows], self.readings.day
+        shift = (self.readings.first_of_day - self.first_slot) % day
+        chain = (
+            fit_chain(codes, self.values)
+            if kind == "chain"
+            else fit_periodic(codes, self.values, day, shift)
+        )
+        return chain, ClientFit(client, self.names(rows), codes.size, 1.0, (), ())
+
+    def law(self, client: str, rows: list[int]) -> tuple[MeasuredLaw, ClientFit]:
         """A client's law, and how it was found."""
         group = self._lag_law(rows)
         limits, inflation = group.law.limits, group.inflation
@@ -342,89 +371,7 @@ class _Measure:
             "those measured",
         )  # fmt: skip
         told = ClientFit(
-            client, names, group.pairs, inflation, tuple(group.estimate.tolist()),
+            client, self.names(rows), group.pairs, inflation, tuple(group.estimate.tolist()),
             tuple(limits.tolist()),
         )  # fmt: skip
         return law, told
-
-
-def _origin(made: Fit) -> str:
-    """Where the laws come from, for statements."""
-    quality, states = made.quality, made.states
-    entities = sum(one.entities for one in made.clients)
-    levels = ", ".join(f"{value:.6g}" for value in states.values)
-    said = [
-        f"Laws ({made.kind}) from readings of {entities} entities, {quality.first[:10]} to "
-        f"{quality.last[:10]}, states {levels} ({states.how})."
-    ]
-    if states.how != "given" and made.kind == "measured":
-        said.append("The states were chosen from the same readings, not allowed for in limits.")
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in (*quality.left_out, *made.left_out):
-        by_reason.setdefault(reason, []).append(name)
-    for reason, names in by_reason.items():
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        said.append(
-            f"Not covered, and not to be among the records: {', '.join(names[:SHOWN])}{more} "
-            f"({reason})."
-        )
-    if made.kind != "measured":
-        said += [NO_LIMIT, *made.assumptions.verdict]
-    elif made.noise is not None:
-        said.append(
-            f"The counts have noise, classical ε {made.noise.epsilon:g} about any 24 hours of an "
-            "entity; how far entities move together is therefore not told."
-        )
-    elif made.assumptions.together > TOGETHER:
-        against = made.sampled in ("pairs", "entities")
-        said.append(
-            f"The entities' mean varies {made.assumptions.together:.1f} times as much from day to "
-            "day as that of independent ones: who knows the others learns what sort of day it is"
-            + (f", and the limits, sampled by {made.sampled}, take it not to." if against else ".")
-        )
-    return printable(" ".join(said))
-
-
-def printable(text: str) -> str:
-    """The text in one line, with what cannot be printed spelt out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def record_fit(made: Fit, folder: Path) -> None:
-    """Enter what noisy counts have spent into the clients' ledgers, before anything is written.
-
-    It counts as collected in slot 0 of the clients' time: before every slot of a run.
-    """
-    if made.noise is None:
-        raise InvalidInput("ledgers", str(folder), "with count_epsilon, which is what is recorded")
-    probe_folder("ledgers", folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    key = f"fit {made.problem.name}"
-    for path in sorted(folder.glob("*.ledger")):  # all or none, whatever the clients are called
-        with Ledger.read(path) as ledger:
-            _refuse_again(made, ledger, key)
-    for client in made.problem.clients:
-        law = client.process
-        payload = json.dumps(law.joints.tolist() if isinstance(law, MeasuredLaw) else []).encode()
-        event = Event(
-            key=key, client=client.name, collect_at=0, aggregate_at=0, epsilon=made.noise.epsilon,
-            aged_epsilon=made.noise.epsilon, sensitivity=float(made.noise.sensitivity),
-            scale=made.noise.scale, private=True,
-            mixing="exact", fingerprint=law.fingerprint, made_at=now(), payload=payload,
-        )  # fmt: skip
-        with Ledger(ledger_file(folder, client.name)) as ledger:
-            _refuse_again(made, ledger, key)
-            ledger.release(key, _always(event), Policy(), law)
-
-
-def _refuse_again(made: Fit, ledger: Ledger, key: str) -> None:
-    if ledger.find(key) is not None:
-        raise InvalidInput(
-            "name", repr(made.problem.name), "a name that was not fitted before",
-            "Its counts were released already; fitting again is another release, by another name "
-            "(--out).",
-        )  # fmt: skip
-
-
-def _always(event: Event) -> Callable[[list[Event]], Event]:
-    return lambda _: event

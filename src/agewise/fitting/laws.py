@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agewise.errors import InvalidInput, one_of, positive, whole
+from agewise.fitting.defaults import CONFIDENCE, DRAWN_BY, SAMPLED, Sampled
 from agewise.privacy.mechanisms import laplace
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, block_inflation, delta_limit
 from agewise.process.joint import Array
@@ -22,8 +22,6 @@ SMOOTHING = 0.5
 """Added to each cell of a chain's counts (Jeffreys), so that what was never seen stays possible."""
 WEEK = 7
 FEWEST_DAYS = 2 * WEEK
-Sampled = Literal["pairs", "days", "weeks", "entities"]
-SAMPLED: tuple[str, ...] = get_args(Sampled)
 
 
 def pair_counts(codes: Codes, lag: int, states: int) -> Array:
@@ -117,9 +115,9 @@ def fit_lag_law(
     first_slot: int,
     slots: int,
     starts: int = 0,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
     claims: int = 1,
-    sampled: Sampled = "days",
+    sampled: Sampled = DRAWN_BY,
     first_weekday: int | None = None,
     noise: CountNoise | None = None,
 ) -> LagLaw:

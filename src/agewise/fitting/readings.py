@@ -12,8 +12,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from agewise.errors import InvalidInput, whole
-from agewise.fitting.tables import ROW, Columns, Progress, blocks, infer_columns, line
+from agewise.errors import InvalidInput
+from agewise.fitting.plausibility import registers
+from agewise.fitting.tables import (
+    ROW,
+    Columns,
+    Progress,
+    blocks,
+    infer_columns,
+    line,
+    time_hint,
+)
 from agewise.process.joint import Array
 
 DAY = 24 * 60 * 60
@@ -40,7 +49,7 @@ class Quality:
     rows: int
     entities: int
     slots: int
-    resolution_minutes: int
+    resolution_minutes: float
     first: str
     last: str
     timezone: str
@@ -78,8 +87,8 @@ class Readings:
     @property
     def first_of_day(self) -> int:
         """Which slot of the day the grid begins with, from 0."""
-        minutes = self.first.hour * 60 + self.first.minute
-        return minutes * self.day // (24 * 60)
+        seconds = (self.first.hour * 60 + self.first.minute) * 60 + self.first.second
+        return seconds * self.day // DAY
 
     def rows(self, client: str, members: Sequence[str]) -> list[int]:
         """The rows of a client's entities."""
@@ -125,8 +134,9 @@ def read_readings(
     Timestamps without a zone or offset are in `timezone`; what a clock change makes ambiguous
     counts as the earlier one, what it skips is left out. Readings that are no numbers or negative
     (or above 1e100) are left out, equal duplicates count once and others are averaged, and all of
-    it is counted. `entities` keeps only those; one with less than `at_least` of its slots is left
-    out by name.
+    it is counted. `entities` keeps only those; one with less than `at_least` of its slots, or with
+    readings that hardly ever fall (totals on a meter), is left out by name, and a file is refused
+    if most of its entities are of the latter kind.
 
     The file is read in blocks, twice; memory grows with the cells of the grid (8 bytes each), not
     with the file.
@@ -137,7 +147,7 @@ def read_readings(
     survey = blocks(file, named, timezone, _half(progress, 0))
     counts, profile = _survey(survey, file, wanted, wide=named.wide)
     grid = _grid(profile, file, at_least)
-    names, resolution = grid.names, grid.resolution
+    names = grid.names
     values, same, averaged = _fill(blocks(file, named, timezone, _half(progress, 1)), grid)
     if named.wide and same + averaged > counts["good"] / 4:
         raise InvalidInput(
@@ -153,12 +163,26 @@ def read_readings(
     )
     if not kept.any():
         raise _too_thin(file, at_least, grid)
+    totals = kept & registers(values, DAY // grid.step)
+    if 2 * totals.sum() > kept.sum():
+        first = names[int(totals.argmax())]
+        raise InvalidInput(
+            f"readings of {file}", f"{totals.sum()} of {kept.sum()} entities that hardly ever fall "
+            f"(such as {first!r}), like totals on a meter", "what was used in each slot",
+            "Take differences of each entity's readings in order of time first.",
+        )  # fmt: skip
+    kept &= ~totals
+    left_out += tuple(
+        (name, "hardly ever falls, like the total on a meter: take differences first")
+        for name, total in zip(names, totals, strict=True)
+        if total
+    )
     if not kept.all():
         values = values[kept]
     used = int(np.isfinite(values).sum())
     quality = Quality(
         rows=counts["rows"], entities=len(values), slots=values.shape[1],
-        resolution_minutes=resolution, first=grid.time(0).isoformat(),
+        resolution_minutes=grid.step / 60, first=grid.time(0).isoformat(),
         last=grid.time(grid.slots - 1).isoformat(),
         timezone=timezone, used=used, duplicates_same=same, duplicates_averaged=averaged,
         not_numbers=counts["bad"] - counts["negative"], negative=counts["negative"],
@@ -166,22 +190,22 @@ def read_readings(
         missing=values.size - used, left_out=left_out,
     )  # fmt: skip
     members = tuple(name for name, keep in zip(names, kept, strict=True) if keep)
-    return Readings(members, values, 24 * 60 // resolution, grid.time(0), quality)
+    return Readings(members, values, DAY // grid.step, grid.time(0), quality)
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """Whose readings there are and when: minutes a slot, and seconds since 1970 of slot 0."""
+    """Whose readings there are and when: seconds per slot, and seconds since 1970 of slot 0."""
 
     names: list[str]
-    resolution: int
+    step: int
     begin: int
     slots: int
     off: int
     """Readings that are not on it."""
 
     def time(self, slot: int) -> datetime:
-        return datetime.fromtimestamp(self.begin + slot * self.resolution * 60, tz=UTC)
+        return datetime.fromtimestamp(self.begin + slot * self.step, tz=UTC)
 
 
 def _half(progress: Progress | None, which: int) -> Progress | None:
@@ -229,7 +253,8 @@ def _survey(
         raise InvalidInput(
             f"readings: timestamps of {file}",
             f"{counts['lost']} that cannot be read ({_shown(file, odd['lost'])})",
-            "dates with a time, such as 2013-01-31 23:30", "Correct or remove those rows.",
+            "dates with a time, such as 2013-01-31 23:30, or seconds since 1970",
+            time_hint(odd["lost"][0][1].strip("'")) or "Correct or remove those rows.",
         )  # fmt: skip
     if counts["nobody"]:
         raise InvalidInput(
@@ -267,8 +292,7 @@ def _shown(file: Path, rows: list[tuple[int, str]]) -> str:
 
 def _grid(profile: pl.DataFrame, file: Path, at_least: float) -> _Grid:
     """Find entities, resolution and extent."""
-    resolution = _resolution(profile, file)
-    step = resolution * 60
+    step = _resolution(profile, file)
     rest = profile.group_by(rest=pl.col("second") % step).agg(pl.col("times").sum())
     commonest = rest.sort("times", "rest", descending=[True, False])["rest"][0]
     placed = profile.filter(pl.col("second") % step == commonest)
@@ -278,11 +302,11 @@ def _grid(profile: pl.DataFrame, file: Path, at_least: float) -> _Grid:
     if off > MOST_OFF * int(profile["times"].sum()):
         raise InvalidInput(
             f"readings: times of {file}", f"{off} of {int(profile['times'].sum())} off the grid "
-            f"of {resolution} min from {datetime.fromtimestamp(begin, tz=UTC):%Y-%m-%d %H:%M:%S}",
+            f"of {step / 60:g} min from {datetime.fromtimestamp(begin, tz=UTC):%Y-%m-%d %H:%M:%S}",
             f"{MOST_OFF:.0%} at most",
             "Clock changes do that to steps of more than an hour: give times in UTC.",
         )  # fmt: skip
-    grid = _Grid(names, resolution, begin, (end - begin) // step + 1, off)
+    grid = _Grid(names, step, begin, (end - begin) // step + 1, off)
     most = placed.group_by("entity").agg(pl.col("times").sum())["times"].max()
     if isinstance(most, int) and most < at_least * grid.slots:
         raise _too_thin(file, at_least, grid)
@@ -303,7 +327,7 @@ def _too_thin(file: Path, at_least: float, grid: _Grid) -> InvalidInput:
 
 
 def _resolution(profile: pl.DataFrame, file: Path) -> int:
-    """Minutes between readings: the commonest step in the day, the same for all entities.
+    """Seconds between readings: the commonest step in the day, the same for all entities.
 
     Times of day with less than half as many readings as the fullest one are not looked at.
     """
@@ -327,15 +351,17 @@ def _resolution(profile: pl.DataFrame, file: Path) -> int:
             f"readings: resolution of {file}", f"mixed ({shown})", "one resolution for all",
             "Bring them to one grid first.",
         )  # fmt: skip
-    minutes, seconds = divmod(found[0], 60)
-    if seconds or (24 * 60) % whole("resolution", minutes, 1):
-        raise InvalidInput("resolution", f"{found[0] / 60:g} min", "minutes that divide a day")
-    return int(minutes)
+    if DAY % found[0]:
+        raise InvalidInput(
+            "resolution", f"{found[0]} s between readings", "seconds that divide a day of 86,400 s",
+            "Bring the readings to such a grid first.",
+        )  # fmt: skip
+    return int(found[0])
 
 
 def _fill(readings: Iterator[pl.DataFrame], grid: _Grid) -> tuple[Array, int, int]:
     """Put readings on the grid, block by block; count those that are there more than once."""
-    step, at = grid.resolution * 60, pl.col("at")
+    step, at = grid.step, pl.col("at")
     row = pl.col("entity").cast(pl.Enum(grid.names), strict=False).to_physical().cast(pl.Int64)
     values = np.full(len(grid.names) * grid.slots, np.nan)
     again: list[pl.DataFrame] = []

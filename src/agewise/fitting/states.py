@@ -1,4 +1,8 @@
-"""Which values a record can take: given levels, quantiles, or the least quantisation error."""
+"""Which values a record can take: given levels, quantiles, or the least quantisation error.
+
+Outliers (see `plausibility.fence`) have no say in it: they count as the highest state, as readings
+above it do in a run.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.errors import InvalidInput, finite_array, whole
+from agewise.fitting.plausibility import fence
 from agewise.process.joint import Array, as_states
 
 MOST_STATES = 100
@@ -17,7 +22,10 @@ MOST_VALUES = 5_000
 
 @dataclass(frozen=True)
 class States:
-    """State values, and how far readings are from the nearest one (root mean square, same unit)."""
+    """State values, and how far readings are from the nearest one (root mean square, same unit).
+
+    Outliers are not counted in `error`.
+    """
 
     values: Array
     error: float
@@ -35,7 +43,7 @@ def given_states(levels: ArrayLike, readings: Array) -> States:
     values = np.sort(as_states(levels))
     if values.size > MOST_STATES:
         raise InvalidInput("states", f"{values.size} levels", f"{MOST_STATES} at most")
-    return States(values, _error(values, readings), "given")
+    return States(values, _error(values, _seen(readings)), "given")
 
 
 def quantile_states(count: int, readings: Array) -> States:
@@ -47,7 +55,7 @@ def quantile_states(count: int, readings: Array) -> States:
     values = np.array([seen[group == g].mean() for g in np.unique(group)])
     if values.size < 2:
         raise _too_few(values.size, wanted)
-    return States(values, _error(values, readings), f"{values.size} quantile groups")
+    return States(values, _error(values, seen), f"{values.size} quantile groups")
 
 
 def least_error_states(count: int, readings: Array) -> States:
@@ -57,11 +65,12 @@ def least_error_states(count: int, readings: Array) -> States:
     O(count · U²) for U distinct values, vectorised over one of them.
     """
     wanted = whole("least_error", count, 2, 100)
-    seen, times = np.unique(_seen(readings), return_counts=True)
+    all_seen = _seen(readings)
+    seen, times = np.unique(all_seen, return_counts=True)
     how = "least error"
     if seen.size > MOST_VALUES:
         grid = (seen[-1] - seen[0]) / MOST_VALUES
-        seen, times = np.unique(np.round(_seen(readings) / grid) * grid, return_counts=True)
+        seen, times = np.unique(np.round(all_seen / grid) * grid, return_counts=True)
         how = f"least error, readings rounded to {grid:.3g}"
     if seen.size < wanted:
         raise _too_few(seen.size, wanted)
@@ -90,15 +99,15 @@ def least_error_states(count: int, readings: Array) -> States:
         values.append((first[end] - first[start]) / (weight[end] - weight[start]))
         end = start
     found = np.array(values[::-1])
-    return States(found, _error(found, readings), how)
+    return States(found, _error(found, all_seen), how)
 
 
 def _seen(readings: Array) -> Array:
-    return finite_array("readings", readings[np.isfinite(readings)], "one finite number or more")
+    """Readings that there are, outliers left out."""
+    return finite_array("readings", readings[readings <= fence(readings)], "one number or more")
 
 
-def _error(values: Array, readings: Array) -> float:
-    seen = _seen(readings)
+def _error(values: Array, seen: Array) -> float:
     middles = (values[1:] + values[:-1]) / 2
     return float(np.sqrt(((values[np.searchsorted(middles, seen)] - seen) ** 2).mean()))
 

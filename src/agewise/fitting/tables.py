@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,17 @@ ROW = "\0row"
 SEPARATORS = ",;\t|"
 OFFSET = r":\d\d(\.\d+)? ?(Z|[+-]\d\d:?\d\d)$"
 """How a time ends that says its zone."""
+EPOCHS = (1, 1_000, 1_000_000, 1_000_000_000)
+"""Units in which numbers count from 1970 (s, ms, µs, ns), by how many make a second."""
+FROM_2000, TO_2100 = 946_684_800, 4_102_444_800
+"""Seconds since 1970: numbers between them are times, and of one unit only."""
+STRANGE_TIMES = {
+    r"(?i)\d ?[ap]\.?m\.?$": "Times with AM or PM: write them with 24 hours and the year first, "
+    "such as 2013-01-31 23:30.",
+    r"^\d\d?/(1[3-9]|2\d|3[01])/\d{4}": "Dates with the month first: write them with the year "
+    "first, such as 2013-01-31 23:30.",
+}
+"""What times look like that are not read: day and month could be taken for each other."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,7 @@ def infer_columns(
             raise InvalidInput(f"{role} column", repr(name), "one of " + ", ".join(sample.columns))
     looks = {name: _looks_like(sample[name], file) for name in sample.columns}
     times = [timestamp] if timestamp else _times(looks, taken=(entity, value))
+    looks = {name: "number" if look == "epoch" else look for name, look in looks.items()}
     if len(times) != 1:
         raise _doubt(file, "timestamp", times, sample.columns)
     if wide:
@@ -82,8 +96,15 @@ _TIME_WORDS = ("time", "date", "stamp", "zeit", "datum", "heure", "fecha", "hora
 
 
 def _times(looks: dict[str, str], taken: tuple[str | None, ...]) -> list[str]:
-    """Columns that look like times, by name where several do, or none."""
+    """Columns that look like times, by name where several do, or none.
+
+    Numbers that could be seconds since 1970 are times only where nothing else is.
+    """
     found = [n for n, look in looks.items() if look == "time" and n not in taken]
+    found = found or [
+        n for n, look in looks.items()
+        if look == "epoch" and n not in taken and n.lower() not in _ENTITY_WORDS
+    ]  # fmt: skip
     if len(found) == 1:
         return found
     among = found or [n for n, look in looks.items() if look != "number" and n not in taken]
@@ -91,19 +112,25 @@ def _times(looks: dict[str, str], taken: tuple[str | None, ...]) -> list[str]:
 
 
 def _looks_like(column: pl.Series, file: Path) -> str:
-    """Time, number, text, yes or no, or nothing at all: what most of the first rows are."""
+    """Time, epoch, number, text, yes or no, or nothing at all: what most of the first rows are."""
     kind, some = column.dtype, column.drop_nulls()
-    if kind.is_temporal() or kind.is_numeric() or kind == pl.Boolean:
-        return "time" if kind.is_temporal() else "number" if kind.is_numeric() else "yes or no"
+    if kind.is_numeric():
+        return "epoch" if 2 * _since_1970(some).count() > some.len() else "number"
     if kind != pl.String:
-        return "text"
+        return "time" if kind.is_temporal() else "yes or no" if kind == pl.Boolean else "text"
     some = some.filter(some != "")
     if some.is_empty():
         return "nothing"
     comma = file.suffix.lower() == ".csv" and _separator(file) == ";"
     if 2 * _number(some, decimal_comma=comma).count() > some.len():
-        return "number"
-    return "time" if 2 * _utc(some, "UTC")[0].count() > some.len() else "text"
+        return "epoch" if 2 * _since_1970(some).count() > some.len() else "number"
+    odd = some.filter([bool(time_hint(text)) for text in some])
+    return "time" if 2 * (_utc(some, "UTC")[0].count() + odd.len()) > some.len() else "text"
+
+
+def time_hint(text: str) -> str:
+    """What a time that cannot be read looks like, and what to do about it."""
+    return next((hint for form, hint in STRANGE_TIMES.items() if re.search(form, text)), "")
 
 
 def _sample(file: Path) -> pl.DataFrame:
@@ -229,6 +256,11 @@ def _refuse_strange_text(file: Path) -> None:
     """Refuse what is no UTF-8 text, or names two columns alike, before anything is guessed."""
     with file.open("rb") as data:
         head = data.read(1 << 20)
+    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) or head[:64].count(0) >= 16:
+        raise InvalidInput(
+            f"readings of {file}", "UTF-16 text, as spreadsheets save it", "UTF-8 text",
+            "Save it as CSV UTF-8, or: iconv -f utf-16 -t utf-8.",
+        )  # fmt: skip
     try:
         text = head.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -283,13 +315,9 @@ def _long(block: pl.DataFrame, columns: Columns) -> pl.DataFrame:
 def _utc(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
     """Times in UTC, null where they cannot be read or do not exist; and where they do not exist."""
     if stamp.dtype == pl.String:
-        told = stamp.str.contains(OFFSET).fill_null(False)
-        local, skipped = _in_zone(_parsed(stamp.set(told, None)), timezone)
-        if not told.any():
-            return local, skipped
-        to_the_second = stamp.str.replace(r"^(\S+[T ]\d\d:\d\d) ?(Z|[+-])", "$1:00$2")
-        zoned = to_the_second.str.to_datetime("%+", strict=False, time_unit="ms")
-        return zoned.zip_with(zoned.is_not_null(), local), skipped
+        return _text_utc(stamp, timezone)
+    if stamp.dtype.is_numeric():
+        return _since_1970(stamp), stamp.is_null() & False
     if stamp.dtype == pl.Date:
         stamp = stamp.cast(pl.Datetime("ms"))
     if not isinstance(stamp.dtype, pl.Datetime):
@@ -297,6 +325,33 @@ def _utc(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
     if stamp.dtype.time_zone is not None:
         return stamp.dt.convert_time_zone("UTC"), stamp.is_null() & False
     return _in_zone(stamp, timezone)
+
+
+def _text_utc(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
+    since = _since_1970(stamp)
+    zoned = stamp.str.contains(OFFSET).fill_null(False)
+    local, skipped = _in_zone(_parsed(stamp.set(zoned | since.is_not_null(), None)), timezone)
+    found = since.zip_with(since.is_not_null(), local)
+    if not zoned.any():
+        return found, skipped
+    to_the_second = stamp.str.replace(r"^(\S+[T ]\d\d:\d\d) ?(Z|[+-])", "$1:00$2")
+    told = to_the_second.str.to_datetime("%+", strict=False, time_unit="ms")
+    return told.zip_with(told.is_not_null(), found), skipped
+
+
+def _since_1970(stamp: pl.Series) -> pl.Series:
+    """Times where numbers count s, ms, µs or ns from 1970, null elsewhere."""
+    if stamp.dtype == pl.String:
+        digits = stamp.str.contains(r"^\d{9,19}(\.\d+)?$").fill_null(False)
+        if not digits.any():  # as in most files: no time spent
+            return pl.repeat(None, stamp.len(), dtype=pl.Datetime("ms", "UTC"), eager=True)
+        stamp = stamp.set(~digits, None)
+    number, found = stamp.cast(pl.Float64, strict=False), pl.lit(None, dtype=pl.Float64)
+    for unit in EPOCHS:
+        inside = pl.col("n").is_between(FROM_2000 * unit, TO_2100 * unit)
+        found = pl.when(inside).then(pl.col("n") * 1000 / unit).otherwise(found)
+    since = pl.select(n=number).select(found.round().cast(pl.Int64)).to_series()
+    return since.cast(pl.Datetime("ms", "UTC"))
 
 
 def _parsed(stamp: pl.Series) -> pl.Series:

@@ -1,0 +1,54 @@
+"""What noisy counts have spent, entered into the clients' ledgers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from agewise.errors import InvalidInput
+from agewise.federation.journal import ledger_file, probe_folder
+from agewise.fitting.report import Fit
+from agewise.privacy.account import Event, Policy, now
+from agewise.privacy.ledger import Ledger
+from agewise.process import MeasuredLaw
+
+
+def record_fit(made: Fit, folder: Path) -> None:
+    """Enter what noisy counts have spent into the clients' ledgers, before anything is written.
+
+    It counts as collected in slot 0 of the clients' time: before every slot of a run.
+    """
+    if made.noise is None:
+        raise InvalidInput("ledgers", str(folder), "with count_epsilon, which is what is recorded")
+    probe_folder("ledgers", folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    key = f"fit {made.problem.name}"
+    for path in sorted(folder.glob("*.ledger")):  # all or none, whatever the clients are called
+        with Ledger.read(path) as ledger:
+            _refuse_again(made, ledger, key)
+    for client in made.problem.clients:
+        law = client.process
+        payload = json.dumps(law.joints.tolist() if isinstance(law, MeasuredLaw) else []).encode()
+        event = Event(
+            key=key, client=client.name, collect_at=0, aggregate_at=0, epsilon=made.noise.epsilon,
+            aged_epsilon=made.noise.epsilon, sensitivity=float(made.noise.sensitivity),
+            scale=made.noise.scale, private=True,
+            mixing="exact", fingerprint=law.fingerprint, made_at=now(), payload=payload,
+        )  # fmt: skip
+        with Ledger(ledger_file(folder, client.name)) as ledger:
+            _refuse_again(made, ledger, key)
+            ledger.release(key, _always(event), Policy(), law)
+
+
+def _refuse_again(made: Fit, ledger: Ledger, key: str) -> None:
+    if ledger.find(key) is not None:
+        raise InvalidInput(
+            "name", repr(made.problem.name), "a name that was not fitted before",
+            "Its counts were released already; fitting again is another release, by another name "
+            "(--out).",
+        )  # fmt: skip
+
+
+def _always(event: Event) -> Callable[[list[Event]], Event]:
+    return lambda _: event

@@ -1,0 +1,203 @@
+"""What a fit found: the scenario, and everything that someone who defends it should know."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from agewise.fitting.assumptions import TOGETHER, Assumptions
+from agewise.fitting.laws import CountNoise
+from agewise.fitting.plausibility import Outliers
+from agewise.fitting.readings import Quality
+from agewise.fitting.states import States
+from agewise.problem import Problem
+
+SHOWN = 100
+"""Names of entities that are spelt out in statements."""
+SHOWN_OUTLIERS = 8
+"""Entities whose largest outlier is spelt out."""
+NO_LIMIT = (
+    "Δ is that of the fitted matrices, with no allowance for their error, and is true only as far "
+    "as the readings are such a chain: for comparison, not for a privacy claim."
+)
+
+
+@dataclass(frozen=True)
+class ClientFit:
+    """How one client's law was found. `limits` and `estimates` are Δ by slot, where measured."""
+
+    name: str
+    members: tuple[str, ...]
+    pairs: int
+    inflation: float
+    estimates: tuple[float, ...]
+    limits: tuple[float, ...]
+
+    @property
+    def entities(self) -> int:
+        """How many entities take part."""
+        return len(self.members)
+
+
+@dataclass(frozen=True)
+class Forgone:
+    """What entities that were left out would be worth: each pair is without and with them.
+
+    `noise` is the standard deviation of the noise in the aggregate, `loss` the gap of the best plan
+    (unit squared).
+    """
+
+    entities: int
+    whose: str
+    how: str
+    records: tuple[int, int]
+    noise: tuple[float, float]
+    loss: tuple[float, float]
+
+    def sentence(self, unit: str) -> str:
+        """Say it to people."""
+        of, square = (f" {unit}", f" {unit}²") if unit else ("", "")
+        noise, loss = ([_rounded(x) for x in pair] for pair in (self.noise, self.loss))
+        return (
+            f"With the {self.entities} left out {self.whose}, there would be {self.records[1]} "
+            f"records instead of {self.records[0]}, noise of {noise[1]} instead of {noise[0]}{of} "
+            f"(standard deviation) and a loss of {loss[1]} instead of {loss[0]}{square}: "
+            f"{self.how}."
+        )
+
+
+def _rounded(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A scenario from readings, and everything that someone who defends it should know."""
+
+    problem: Problem
+    kind: str
+    adversary: str
+    sampled: str
+    confidence: float
+    quality: Quality
+    states: States
+    assumptions: Assumptions
+    clients: tuple[ClientFit, ...]
+    left_out: tuple[tuple[str, str], ...]
+    """Entities that take no part, each with the reason."""
+    noise: CountNoise | None = None
+    """The noise of the counts, private about 24 hours of one entity; None: they have none."""
+    outliers: tuple[Outliers, ...] = ()
+    forgone: tuple[Forgone, ...] = ()
+    """What those left out would be worth, where the plan would be better with them."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What whoever uses the scenario must know, beside the verdict on its assumptions."""
+        said = [one.sentence(self.problem.unit) for one in self.forgone]
+        if self.outliers:
+            said.append(self.outlier_sentence)
+        if self.kind != "measured":
+            return (NO_LIMIT, *said)
+        for one in self.clients:
+            least = min(one.limits)
+            if least > 0.95:
+                worse = ", a lower worst_limit" if self.adversary == "household" else ""
+                said.append(
+                    f"The least limit of client {one.name!r} is {least:.3g}: there is next to no "
+                    f"credit for ageing at this confidence. Fewer states, more days{worse} or "
+                    "sampling that assumes more would help."
+                )
+        if self.sampled in ("pairs", "entities") and self.assumptions.together > TOGETHER:
+            said.append(
+                f"Entities move together ({self.assumptions.together:.1f} times the variance of "
+                f"independent ones), which sampled {self.sampled} takes them not to."
+            )
+        return tuple(said)
+
+    @property
+    def outlier_sentence(self) -> str:
+        """Which readings are beyond all others, and what was done about them."""
+        most = SHOWN_OUTLIERS
+        told = ", ".join(
+            f"{one.entity} {one.largest:.6g} at {one.at}"
+            + (f" and {one.readings - 1} more" if one.readings > 1 else "")
+            for one in self.outliers[:most]
+        )
+        more = f", and of {len(self.outliers) - most} more entities" if self.outliers[most:] else ""
+        return (
+            f"Readings far above all others ({sum(one.readings for one in self.outliers)}) had no "
+            f"say in choosing states and count as the highest one: {told}{more}."
+        )
+
+    @property
+    def count_epsilon(self) -> float | None:
+        """The classical ε of the counts; None: they have no noise."""
+        return None if self.noise is None else self.noise.epsilon
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, without the scenario."""
+        return {
+            "kind": self.kind,
+            "adversary": self.adversary,
+            "sampled": self.sampled,
+            "confidence": self.confidence,
+            "quality": self.quality.to_dict(),
+            "states": self.states.values.tolist(),
+            "quantisation_error": self.states.error,
+            "states_by": self.states.how,
+            "assumptions": self.assumptions.to_dict(),
+            "clients": [{"entities": one.entities, **asdict(one)} for one in self.clients],
+            "left_out": [list(one) for one in self.left_out],
+            "outliers": [one.to_dict() for one in self.outliers],
+            "forgone": [asdict(one) for one in self.forgone],
+            "count_epsilon": self.count_epsilon,
+            "warnings": list(self.warnings),
+        }
+
+
+def origin(made: Fit) -> str:
+    """Where the laws come from, for statements."""
+    quality, states = made.quality, made.states
+    entities = sum(one.entities for one in made.clients)
+    levels = ", ".join(f"{value:.6g}" for value in states.values)
+    said = [
+        f"Laws ({made.kind}) from readings of {entities} entities, {quality.first[:10]} to "
+        f"{quality.last[:10]}, states {levels} ({states.how})."
+    ]
+    if states.how != "given" and made.kind == "measured":
+        said.append("The states were chosen from the same readings, not allowed for in limits.")
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in (*quality.left_out, *made.left_out):
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        said.append(
+            f"Not covered, and not to be among the records: {', '.join(names[:SHOWN])}{more} "
+            f"({reason})."
+        )
+    said += [one.sentence(made.problem.unit) for one in made.forgone]
+    if made.noise is None and made.outliers:
+        said.append(made.outlier_sentence)
+    if made.noise is None and made.kind == "measured":
+        said += made.assumptions.halves.verdict
+    if made.kind != "measured":
+        said += [NO_LIMIT, *made.assumptions.verdict]
+    elif made.noise is not None:
+        said.append(
+            f"The counts have noise, classical ε {made.noise.epsilon:g} about any 24 hours of an "
+            "entity; how far entities move together is therefore not told."
+        )
+    elif made.assumptions.together > TOGETHER:
+        against = made.sampled in ("pairs", "entities")
+        said.append(
+            f"The entities' mean varies {made.assumptions.together:.1f} times as much from day to "
+            "day as that of independent ones: who knows the others learns what sort of day it is"
+            + (f", and the limits, sampled by {made.sampled}, take it not to." if against else ".")
+        )
+    return printable(" ".join(said))
+
+
+def printable(text: str) -> str:
+    """The text in one line, with what cannot be printed spelt out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
