@@ -268,8 +268,8 @@ def _warnings(problem: Problem, assignments: list[Assignment]) -> list[str]:
         if other:
             notes.append(
                 f"Mixing {problem.mixing} takes the stationary law as the adversary's prior, but "
-                f"{_listed(other)} start from another stated law: if the adversary knows that law, use "
-                "own_law, or any_prior if you cannot say what they know."
+                f"{_listed(other)} start from another stated law: if the adversary knows that "
+                "law, use own_law, or any_prior if you cannot say what they know."
             )
     measured = {
         (c.process.confidence, c.process.assumes)
