@@ -143,9 +143,14 @@ def test_a_plan_says_what_its_defender_should_know():
 
 @pytest.mark.parametrize(
     ("epsilon", "odds", "protected"),
-    [(2.0, None, True), (5.0, "148 (e^ε)", True), (8.0, "2,981 (e^ε)", True),
-     (15.0, "more than a million", False), (800.0, "more than a trillion", False)],
-)  # fmt: skip
+    [
+        (2.0, None, True),
+        (5.0, "148 (e^ε)", True),
+        (8.0, "2,981 (e^ε)", True),
+        (20.0, "about 485 million", False),
+        (800.0, "more than a thousand trillion", False),
+    ],
+)
 def test_a_plan_says_what_a_large_target_gives_away(epsilon, odds, protected):
     made = aw.plan(LONDON.replace(epsilon=epsilon, mixing="any_prior"))
     notes = " ".join(made.notes)

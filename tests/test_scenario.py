@@ -91,11 +91,13 @@ def problems_of(text, tmp_path):
 def test_all_problems_are_told_at_once_unknown_keys_first(tmp_path):
     text = edited('mixing = "exact"', 'mixing = "exat"')
     for old, new in (
-        ("aggregate_at = 10 ", "agregate_at = 10 "), ("epsilon = 0.1", "epsilon = -1"),
-        ("samples = 100", "samples = 0"), ("samples = 250", "sample = 250"),
+        ("aggregate_at = 10 ", "agregate_at = 10 "),
+        ("epsilon = 0.1", "epsilon = -1"),
+        ("samples = 100", "samples = 0"),
+        ("samples = 250", "sample = 250"),
         ("law = [0.8, 0.2, 0.0, 0.0]", "law = [0.8, 0.3, 0.0, 0.0]"),
         ("up = 0.1", "up = 0.9"),
-    ):  # fmt: skip
+    ):
         text = text.replace(old, new, 1)
     found = problems_of(text, tmp_path)
     starts = [
@@ -122,8 +124,11 @@ def test_problems_of_several_clients_and_of_all_together_are_told(tmp_path):
     text = text.replace('name = "south"', 'name = "north"\nweight = 0.5')
     found = problems_of(text, tmp_path)
     assert [line.split(" is ")[0] for line in found] == [
-        "clients[0]: up + down", "clients[1]: transition row 0", "clients", "weight",
-    ]  # fmt: skip
+        "clients[0]: up + down",
+        "clients[1]: transition row 0",
+        "clients",
+        "weight",
+    ]
 
 
 def test_a_bad_list_of_states_is_told_once(tmp_path):

@@ -163,9 +163,14 @@ def timeline_figure(made: Plan) -> Figure:
             for row, one in enumerate(clients):
                 colour = COLOURS[row % len(COLOURS)]
                 axes.barh(  # the edge shows where a slot is narrower than a dot
-                    row, 1, left=one.collect_at - 0.5, height=0.6, color=colour, edgecolor=colour,
+                    row,
+                    1,
+                    left=one.collect_at - 0.5,
+                    height=0.6,
+                    color=colour,
+                    edgecolor=colour,
                     linewidth=1.5,
-                )  # fmt: skip
+                )
                 axes.annotate(
                     "", (one.collect_at + 0.5, row - 0.42), (one.collect_at + 0.5, row + 0.05),
                     arrowprops={"arrowstyle": "-|>", "color": "#333333", "linewidth": 1.6},
@@ -199,9 +204,14 @@ def _slots(figure: Figure, last: int) -> None:
     axes.set_xlim(0.4, last + 0.5 + 0.03 * last)
     axes.axvline(last + 0.5, color="#333333", linewidth=1.4)
     axes.annotate(
-        "server aggregates", (last + 0.5, 1), xycoords=("data", "axes fraction"),
-        xytext=(0, 4), textcoords="offset points", ha="right", fontsize=9,
-    )  # fmt: skip
+        "server aggregates",
+        (last + 0.5, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 4),
+        textcoords="offset points",
+        ha="right",
+        fontsize=9,
+    )
     if last <= 12:
         axes.set_xticks(range(1, last + 1))
     else:

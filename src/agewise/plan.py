@@ -303,10 +303,13 @@ def _warnings(problem: Problem, assignments: list[Assignment]) -> list[str]:
 
 def _odds(epsilon: float) -> str:
     """e^ε in words."""
-    for power, word in ((12, "trillion"), (9, "billion"), (6, "million")):
-        if epsilon > power * math.log(10):
-            return f"more than a {word}"
-    return f"{math.exp(epsilon):,.0f}"
+    if epsilon > 15 * math.log(10):
+        return "more than a thousand trillion"
+    factor = math.exp(epsilon)
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if factor >= size:
+            return f"about {factor / size:,.0f} {word}"
+    return f"{factor:,.0f}"
 
 
 def _listed(names: list[str]) -> str:
