@@ -1,4 +1,5 @@
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,8 +13,15 @@ AGEWISE = [str(Path(sys.executable).with_name("agewise"))]
 
 
 def run(*arguments, cwd=None):
+    plain = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
     return subprocess.run(
-        [*AGEWISE, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False
+        [*AGEWISE, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+        encoding="utf-8",
+        env={**plain, "PYTHONIOENCODING": "utf-8"},
     )
 
 
@@ -61,6 +69,11 @@ def test_ages_as_a_table_and_figures(tmp_path):
         (["init", "london"], "not the name of a built-in"),
         (["plan", "--now", "4", "--collected", "x"], "--collected is 'x'; allowed: NAME=SLOT"),
         (["plan", "--now", "99"], "now is 99"),
+        (["plan", "lodon"], "Did you mean london?"),
+        (
+            ["plan", "--keep-best", "--method", "random"],
+            "--keep-best is given with --method random",
+        ),
     ],
 )
 def test_bad_input_ends_in_one_message_and_code_2(arguments, words):
@@ -264,6 +277,34 @@ def test_runs_that_are_refused(tmp_path, arguments, code, words):
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert code == 4 or not list(tmp_path.iterdir())
+
+
+def test_a_failed_run_says_where_it_is_and_who_has_released(tmp_path):
+    done = run("run", "--drop", "client 1", "--out", "runs", cwd=tmp_path)
+    assert done.returncode == 4
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert "did not complete: client 'client 1' missing in slot 10" in done.stderr
+    assert f"It was to be aggregated in slot 10. Folder: runs/{folder.name}" in done.stderr
+    assert "Released already: 2 of 3 clients: client 2, client 3." in done.stderr
+    assert f"agewise check runs/{folder.name}" in done.stderr
+    first = run("run", "--drop", "client 2", "--drop", "client 3", "--out", "runs", cwd=tmp_path)
+    assert "Released already: nothing." in first.stderr
+
+
+def test_releases_that_never_reached_the_server_count_as_released(tmp_path):
+    from agewise.cli.running import _aftermath
+
+    done = run("run", "--drop", "client 1", "--out", tmp_path, "--ledgers", tmp_path / "books")
+    assert done.returncode == 4
+    folder = next(p for p in tmp_path.iterdir() if p.name.startswith("london-"))
+    (folder / "journal.jsonl").write_text("")
+    told = _aftermath(folder)
+    assert "Released already: 2 of 3 clients: client 2, client 3." in told
+    assert f"--ledgers {tmp_path / 'books'}" in told
+    (folder / "record.json").unlink()
+    assert f"Go on with: agewise run --resume {folder}" in _aftermath(folder)
+    (folder / "run.json").write_text("{")
+    assert f"{folder} cannot be read" in _aftermath(folder)
 
 
 def test_deployments_are_laid_out_from_the_command_line(tmp_path):

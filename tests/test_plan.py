@@ -141,6 +141,26 @@ def test_a_plan_says_what_its_defender_should_know():
         assert "told outright" in " ".join(bare.notes)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "odds", "protected"),
+    [
+        (2.0, None, True),
+        (5.0, "148 (e^ε)", True),
+        (8.0, "2,981 (e^ε)", True),
+        (20.0, "about 485 million", False),
+        (800.0, "more than a thousand trillion", False),
+    ],
+)
+def test_a_plan_says_what_a_large_target_gives_away(epsilon, odds, protected):
+    made = aw.plan(LONDON.replace(epsilon=epsilon, mixing="any_prior"))
+    notes = " ".join(made.notes)
+    assert ("by a factor of" in notes) == (odds is not None)
+    assert odds is None or odds in notes
+    assert ("Nothing of clients client 1" in notes) == (not protected)
+    assert protected or "only their present values" not in notes
+    assert made.notes == aw.run(made).statement.notes
+
+
 def test_numbers_of_numpy_are_as_good_as_any():
     problem = LONDON.replace(epsilon=np.float32(0.25), aggregate_at=np.int64(6))
     assert aw.Plan.from_json(aw.plan(problem).to_json()).problem.aggregate_at == 6

@@ -78,6 +78,90 @@ def test_bad_scenarios_get_one_clear_message(text, words, tmp_path):
         aw.load_scenario(path)
 
 
+def problems_of(text, tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(aw.InvalidInput) as refused:
+        aw.load_scenario(path)
+    lines = str(refused.value).splitlines()
+    assert all(line.startswith(f"{path}: ") for line in lines)
+    return [line.removeprefix(f"{path}: ") for line in lines]
+
+
+def test_all_problems_are_told_at_once_unknown_keys_first(tmp_path):
+    text = edited('mixing = "exact"', 'mixing = "exat"')
+    for old, new in (
+        ("aggregate_at = 10 ", "agregate_at = 10 "),
+        ("epsilon = 0.1", "epsilon = -1"),
+        ("samples = 100", "samples = 0"),
+        ("samples = 250", "sample = 250"),
+        ("law = [0.8, 0.2, 0.0, 0.0]", "law = [0.8, 0.3, 0.0, 0.0]"),
+        ("up = 0.1", "up = 0.9"),
+    ):
+        text = text.replace(old, new, 1)
+    found = problems_of(text, tmp_path)
+    starts = [
+        "clients[1].sample is not a known key; allowed: the keys that agewise init explains. Did "
+        "you mean samples?",
+        "agregate_at is not a known key; allowed: the keys that agewise init explains. Did you "
+        "mean aggregate_at?",
+        "aggregate_at is missing; allowed: a whole number of 1 or more.",
+        "mixing is 'exat'; allowed: 'exact', 'own_law', 'any_prior' or 'spectral'. Did you mean "
+        "exact?",
+        "clients[1].samples is missing; allowed: a whole number of 1 or more.",
+        "clients[0]: up + down is 1.1",
+        "clients[0]: law of client 'north' is a law that sums to 1.1",
+        "clients[0]: samples of client 'north' is 0; allowed: a whole number of 1 or more.",
+        "epsilon is -1; allowed: a finite number above 0.",
+    ]
+    assert len(found) == len(starts)
+    for line, start in zip(found, starts, strict=True):
+        assert line.startswith(start)
+
+
+def test_problems_of_several_clients_and_of_all_together_are_told(tmp_path):
+    text = edited("up = 0.1", "up = 0.9").replace("[0.7, 0.3, 0.0, 0.0]", "[0.7, 0.2, 0.0, 0.0]")
+    text = text.replace('name = "south"', 'name = "north"\nweight = 0.5')
+    found = problems_of(text, tmp_path)
+    assert [line.split(" is ")[0] for line in found] == [
+        "clients[0]: up + down",
+        "clients[1]: transition row 0",
+        "clients",
+        "weight",
+    ]
+
+
+def test_a_bad_list_of_states_is_told_once(tmp_path):
+    found = problems_of(edited("states = [20, 50, 100, 200]", "states = [20, 20, 1, 2]"), tmp_path)
+    assert len(found) == 1
+    assert "distinct" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        (edited('kind = "chain"', 'kind = "chan"'), "Did you mean chain?"),
+        (edited("down = 0.2", "donw = 0.2"), "Did you mean down?"),
+        (TEMPLATE + "\ncapacity = 1\n", "It belongs at the top, before the first [[clients]]."),
+        (edited('estimator = "propagated"', 'estimator = "propogated"'), "mean propagated?"),
+    ],
+)
+def test_misspelt_words_get_a_suggestion(text, remedy, tmp_path):
+    assert problems_of(text, tmp_path)[0].endswith(remedy)
+
+
+def test_very_many_problems_are_counted(tmp_path):
+    text = TEMPLATE[: TEMPLATE.index("[[clients]]")] + 150 * "[[clients]]\nsamples = 0\n"
+    found = problems_of(text, tmp_path)
+    assert len(found) == 101
+    assert found[-1] == "200 more problems like these."
+
+
+def test_misspelt_built_in_scenarios_get_a_suggestion():
+    with pytest.raises(aw.InvalidInput, match=r"Did you mean london\?"):
+        aw.load_scenario("lodon")
+
+
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(aw.InvalidInput, match="one of day_profile, london"):
         aw.load_scenario("nowhere")

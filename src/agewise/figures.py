@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 LONGEST_LABEL = 32
 MOST_ROWS = 40
-"""Clients up to which a timeline has a row for each."""
+"""Clients up to which each has a row of a timeline, or panels of its own."""
 
 _STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -96,38 +98,54 @@ def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> N
 
 def _verbatim(text: str) -> str:
     """A name is a name, not mathematics, whatever letters it has; and it has to fit."""
-    shown = text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+    half = LONGEST_LABEL // 2
+    shown = text if len(text) <= LONGEST_LABEL else f"{text[: half - 1]}…{text[-half:]}"
     return shown.replace("$", r"\$")
 
 
 def ageing_figure(
     clients: Sequence[str], curves: dict[str, list[tuple[Any, Any]]], epsilon: float, unit: str
 ) -> Figure:
-    """Δ and needed noise against age: a column a client, a line a method.
+    """Δ and needed noise against age: two panels for each client, a line for each method.
 
-    `curves[method][i]` is (Δ by age, noise scale by age) of client i.
+    `curves[method][i]` is (Δ by age, noise scale by age) of client i. Noise differs by orders of
+    magnitude between clients of different size, so each client has its own axis for it.
     """
+    shown = clients[:MOST_ROWS]
+    columns = min(len(shown), max(4, math.ceil(math.sqrt(2 * len(shown)))))
+    bands = math.ceil(len(shown) / columns)
     with rc_context(_STYLE):
-        width = 3.3 * len(clients) + 0.9
-        figure = Figure(figsize=(width, 5.6), layout="constrained")
-        grid = figure.subplots(2, len(clients), sharex=True, sharey="row", squeeze=False)
-        for column, name in enumerate(clients):
-            top, bottom = grid[0, column], grid[1, column]
+        width = max(7.0, 2.9 * columns + 1.6)  # room for title and legend over one panel, too
+        figure = Figure(figsize=(width, 4.6 * bands + 1), layout="constrained")
+        grid = figure.subplots(2 * bands, columns, squeeze=False)
+        for panel in grid.flat[2 * columns * (bands - 1) :]:
+            panel.set_visible(False)  # until a client takes it: the last band may have gaps
+        for place, name in enumerate(shown):
+            band, column = divmod(place, columns)
+            top, bottom = grid[2 * band, column], grid[2 * band + 1, column]
             for (method, series), colour, marker in zip(
                 curves.items(), COLOURS, MARKERS, strict=False
             ):
-                delta, scale = series[column]
-                top.plot(range(len(delta)), delta, color=colour, marker=marker, label=method)
-                bottom.plot(range(len(scale)), scale, color=colour, marker=marker, label=method)
-            top.set_title(_verbatim(name))
+                delta, scale = series[place]
+                every = math.ceil(len(delta) / 24)
+                for panel, values in ((top, delta), (bottom, scale)):
+                    panel.plot(values, color=colour, marker=marker, markevery=every, label=method)
+            top.set_title(_verbatim(name), fontsize=9)
             top.set_ylim(0, 1.05)
             bottom.set_ylim(bottom=0)
             bottom.set_xlabel("age of the data (slots)")
-            bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
-        grid[0, 0].set_ylabel("Δ: what old data still tell")
-        grid[1, 0].set_ylabel(f"Laplace scale{f' ({unit})' if unit else ''}")
-        grid[0, -1].legend(title="Δ by", loc="upper right", frameon=False, fontsize=9)
-        figure.suptitle(f"Older data need less noise for the same privacy (target ε = {epsilon:g})")
+            for panel in (top, bottom):
+                panel.set_visible(True)
+                panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+            if column == 0:
+                top.set_ylabel("Δ: what old data still tell")
+                bottom.set_ylabel(f"noise scale{f' ({_verbatim(unit)})' if unit else ''}")
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, title="Δ by", loc="outside right upper", frameon=False)
+        more = "" if len(shown) == len(clients) else f"; {len(shown)} of {len(clients)} clients"
+        figure.suptitle(
+            f"Older data need less noise for the same privacy\n(target ε = {epsilon:g}{more})"
+        )
     return figure
 
 
@@ -135,50 +153,70 @@ def timeline_figure(made: Plan) -> Figure:
     """Figure 1: who collects and trains in which slot, and uploads at its end, up to t_agg."""
     clients = made.assignments
     last = made.problem.aggregate_at
+    unit = f" {_verbatim(made.problem.unit)}" if made.problem.unit else ""
     with rc_context(_STYLE):
         if len(clients) > MOST_ROWS:
-            figure = _crowd_figure(made.collect_at, [], last)
-            figure.axes[0].set_title(_plan_title(made))
-            return figure
-        figure = Figure(figsize=(9, 1.4 + 0.55 * len(clients)), layout="constrained")
-        axes = figure.subplots()
-        for row, one in enumerate(clients):
-            colour = COLOURS[row % len(COLOURS)]
-            axes.barh(row, 1, left=one.collect_at - 0.5, height=0.6, color=colour, alpha=0.85)
-            axes.annotate(
-                "", (one.collect_at + 0.5, row - 0.42), (one.collect_at + 0.5, row + 0.05),
-                arrowprops={"arrowstyle": "-|>", "color": "#333333", "linewidth": 1.6},
-            )  # fmt: skip
-            unit = _verbatim(made.problem.unit)
-            text = f"age {one.age}, noise {one.noise_scale:.3g} {unit}".rstrip()
-            room = one.collect_at < 0.6 * last
-            axes.text(
-                one.collect_at + (0.75 if room else -0.65), row, text,
-                ha="left" if room else "right", va="center", fontsize=9, color="#333333",
-            )  # fmt: skip
-        axes.axvline(last + 0.5, color="#333333", linewidth=1.4)
-        axes.text(last + 0.6, (len(clients) - 1) / 2, "server\naggregates", va="center", fontsize=9)
-        axes.set_yticks(range(len(clients)), [_verbatim(one.client) for one in clients])
-        axes.set_ylim(len(clients) - 0.4, -0.7)
-        axes.set_xlim(0.4, last + 1.8)
-        _slot_ticks(axes, last)
-        axes.set_axisbelow(True)
-        axes.set_xlabel("slot (bar: collect, train, add noise; arrow: upload)")
-        axes.grid(axis="y", visible=False)
-        axes.set_title(_plan_title(made))
+            figure = _crowd_figure(made.collect_at, [])
+        else:
+            figure = Figure(figsize=(10, 1.8 + 0.45 * len(clients)), layout="constrained")
+            axes = figure.subplots()
+            for row, one in enumerate(clients):
+                colour = COLOURS[row % len(COLOURS)]
+                axes.barh(  # the edge shows where a slot is narrower than a dot
+                    row,
+                    1,
+                    left=one.collect_at - 0.5,
+                    height=0.6,
+                    color=colour,
+                    edgecolor=colour,
+                    linewidth=1.5,
+                )
+                axes.annotate(
+                    "", (one.collect_at + 0.5, row - 0.42), (one.collect_at + 0.5, row + 0.05),
+                    arrowprops={"arrowstyle": "-|>", "color": "#333333", "linewidth": 1.6},
+                )  # fmt: skip
+            texts = [f"age {a.age}, noise scale {a.noise_scale:.3g}{unit}" for a in clients]
+            _rows(axes, [one.client for one in clients], texts)
+            axes.set_xlabel("slot (bar: collect, train, add noise; arrow: upload)")
+        _slots(figure, last)
+        square = f"{unit}²" if unit else ""
+        figure.suptitle(
+            f"{_verbatim(made.problem.name)}: a plan for ε = {made.problem.epsilon:g}, "
+            f"loss gap {made.gap:.4g}{square}"
+        )
     return figure
 
 
-def _slot_ticks(axes: Axes, last: int) -> None:
-    axes.set_xticks(range(1, last + 1, max(1, last // 24)))
+def _rows(axes: Axes, names: Sequence[str], texts: Sequence[str]) -> None:
+    """Give each row its client's name on the left and a text on the right, with room for both."""
+    axes.set_yticks(range(len(names)), [_verbatim(name) for name in names])
+    axes.set_ylim(len(names) - 0.4, -0.7)
+    axes.grid(axis="y", visible=False)
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(range(len(names)), texts)
+    right.tick_params(length=0, labelsize=9)
+    right.spines["right"].set_visible(False)
 
 
-def _plan_title(made: Plan) -> str:
-    square = f" {_verbatim(made.problem.unit)}²" if made.problem.unit else ""
-    return (
-        f"{_verbatim(made.problem.name)}: a plan for ε = {made.problem.epsilon:g}, "
-        f"loss gap {made.gap:.4g}{square}"
+def _slots(figure: Figure, last: int) -> None:
+    """Show the slots 1 to `last`, and where the server aggregates."""
+    axes = figure.axes[0]
+    axes.set_xlim(0.4, last + 0.5 + 0.03 * last)
+    axes.axvline(last + 0.5, color="#333333", linewidth=1.4)
+    axes.annotate(
+        "server aggregates",
+        (last + 0.5, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 4),
+        textcoords="offset points",
+        ha="right",
+        fontsize=9,
     )
+    if last <= 12:
+        axes.set_xticks(range(1, last + 1))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_axisbelow(True)
 
 
 def run_figure(result: RunResult) -> Figure:
@@ -190,52 +228,48 @@ def run_figure(result: RunResult) -> Figure:
     names = list(dict.fromkeys([*uploads, *(step.client for step in missed)]))
     with rc_context(_STYLE):
         if len(names) > MOST_ROWS:
-            figure = _crowd_figure(list(uploads.values()), [step.slot for step in missed], last)
+            figure = _crowd_figure(list(uploads.values()), [step.slot for step in missed])
         else:
             figure = Figure(figsize=(9, 1.8 + 0.45 * len(names)), layout="constrained")
             axes = figure.subplots()
-            ages = {one.client: one.age for one in result.statement.clients}
             for row, name in enumerate(names):
                 lost = [step.slot for step in missed if step.client == name]
                 axes.plot(lost, [row] * len(lost), "x", color=COLOURS[1], markersize=9)
-                if name not in uploads:
-                    axes.text(last + 0.7, row, "left out", va="center", fontsize=9)
-                    continue
-                at = uploads[name]
-                axes.plot([at, last + 0.5], [row, row], color=COLOURS[0], linewidth=1, alpha=0.6)
-                axes.plot(at, row, "o", color=COLOURS[0], markersize=9)
-                axes.text(last + 0.7, row, f"age {ages[name]}", va="center", fontsize=9)
-            axes.set_yticks(range(len(names)), [_verbatim(name) for name in names])
-            axes.set_ylim(len(names) - 0.4, -0.7)
-            axes.grid(axis="y", visible=False)
+                if name in uploads:
+                    at = uploads[name]
+                    axes.plot([at, last + 0.5], [row, row], color=COLOURS[0], lw=1, alpha=0.6)
+                    axes.plot(at, row, "o", color=COLOURS[0], markersize=9)
+            ages = {one.client: f"age {one.age}" for one in result.statement.clients}
+            _rows(axes, names, [ages[n] if n in uploads else "left out" for n in names])
             axes.set_xlabel("slot (dot: upload, then the data age; cross: missed)")
-        axes = figure.axes[0]
-        axes.axvline(last + 0.5, color="#333333", linewidth=1.4)
-        axes.set_xlim(0.4, last + 0.5 + max(1.6, 0.16 * last))
-        _slot_ticks(axes, last)
-        axes.set_axisbelow(True)
+        _slots(figure, last)
         unit = f" {_verbatim(problem.unit)}" if problem.unit else ""
-        axes.set_title(
+        figure.suptitle(
             f"{_verbatim(problem.name)}: model {result.model:.5g}{unit} aggregated in slot {last}"
-            + ("" if result.private else " (stand-in noise: not private)")
+            + ("" if result.private else "\n(stand-in noise: not private)")
         )
     return figure
 
 
-def _crowd_figure(uploads: list[int], missed: list[int], last: int) -> Figure:
+def _crowd_figure(uploads: list[int], missed: list[int]) -> Figure:
     """Uploads and misses by slot, for more clients than can be told apart."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     axes = figure.subplots()
-    slots = range(1, last + 1)
-    done = [uploads.count(slot) for slot in slots]
-    axes.bar(slots, done, color=COLOURS[0], label="uploaded")
-    if missed:
+    done, lost = Counter(uploads), Counter(missed)
+    axes.bar(list(done), list(done.values()), color=COLOURS[0], ec=COLOURS[0], label="uploaded")
+    if lost:
+        below = [done[slot] for slot in lost]
         axes.bar(
-            slots, [missed.count(slot) for slot in slots], bottom=done, color=COLOURS[1],
+            list(lost),
+            list(lost.values()),
+            bottom=below,
+            color=COLOURS[1],
+            ec=COLOURS[1],
             label="missed",
-        )  # fmt: skip
+        )
         axes.legend(frameon=False)
     axes.set_ylabel("clients")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("slot")
     return figure
 
@@ -336,7 +370,8 @@ def schemes_figure(rows: Sequence[SchemeRow], quantity: str, label: str) -> Figu
                 label=f"{scheme}) {chosen[0].name}",
             )
         axes.set_xscale("log")
-        axes.set_yscale("log")
+        if all(row[quantity] > 0 for row in rows):  # a zero has no place on a log axis
+            axes.set_yscale("log")
         axes.set_xlabel("privacy target ε of every client")
         axes.set_ylabel(label)
         axes.legend(frameon=False, fontsize=9)

@@ -25,7 +25,10 @@ from agewise.scheduling import (
 VERSION = 1
 
 BARE = 10.0
-"""Classical ε beyond which a release protects hardly anything of what was collected."""
+"""ε beyond which a release protects hardly anything of what that ε is about."""
+
+WEAK = 3.0
+"""Target ε beyond which a plan says how far one release can change anyone's odds."""
 
 BOUND_CLIENTS = 64
 """Clients beyond which a plan does not evaluate Theorem 1 unless it is the objective."""
@@ -265,8 +268,8 @@ def _warnings(problem: Problem, assignments: list[Assignment]) -> list[str]:
         if other:
             notes.append(
                 f"Mixing {problem.mixing} takes the stationary law as the adversary's prior, but "
-                f"{_listed(other)} start from another stated law: if he knows that law, use "
-                "own_law, or any_prior if you cannot say what he knows."
+                f"{_listed(other)} start from another stated law: if the adversary knows that "
+                "law, use own_law, or any_prior if you cannot say what they know."
             )
     measured = {
         (c.process.confidence, c.process.assumes)
@@ -278,13 +281,35 @@ def _warnings(problem: Problem, assignments: list[Assignment]) -> list[str]:
             f"Δ of measured laws is an upper limit at confidence {confidence:g}; it assumes "
             f"{assumes or 'what whoever measured them can tell: the scenario does not say'}."
         )
-    bare = [a.client for a in assignments if a.classical_epsilon > BARE]
+    if problem.epsilon > WEAK:
+        notes.append(
+            f"The target ε = {problem.epsilon:g} is weak: a release may change anyone's odds about "
+            f"a record's present value by a factor of {_odds(problem.epsilon)} (e^ε)."
+        )
+    told = [a.client for a in assignments if a.aged_epsilon > BARE]
+    if told:
+        notes.append(
+            f"Nothing of {_listed(told)} is protected: records as collected and their present "
+            f"values are all but told outright (classical and aged ε above {BARE:g})."
+        )
+    bare = [a.client for a in assignments if a.classical_epsilon > BARE >= a.aged_epsilon]
     if bare:
         notes.append(
-            f"The records that {_listed(bare)} collect are all but told outright (classical ε "
+            f"Records collected by {_listed(bare)} are all but told outright (classical ε "
             f"above {BARE:g}): only their present values are protected."
         )
     return notes
+
+
+def _odds(epsilon: float) -> str:
+    """e^ε in words."""
+    if epsilon > 15 * math.log(10):
+        return "more than a thousand trillion"
+    factor = math.exp(epsilon)
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if factor >= size:
+            return f"about {factor / size:,.0f} {word}"
+    return f"{factor:,.0f}"
 
 
 def _listed(names: list[str]) -> str:

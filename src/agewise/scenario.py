@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
+import numpy as np
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from agewise.errors import InvalidInput
 from agewise.learning import Estimator
@@ -15,9 +22,13 @@ from agewise.mixing import Method
 from agewise.privacy.calibration import Rule
 from agewise.problem import Client, Objective, Problem
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, Process, birth_death
+from agewise.process.joint import as_states
 from agewise.scenarios import BUILT_IN
 
 VERSION = 1
+
+MOST_LINES = 100
+"""Problems of one file beyond which they are counted only."""
 
 TEMPLATE = """\
 # A federation to plan for. Every key is explained; delete what you do not need.
@@ -104,13 +115,25 @@ class _Measured(_Entry):
         )  # fmt: skip
 
 
+_KINDS: dict[str, type[_Entry]] = {
+    "birth_death": _BirthDeath,
+    "chain": _Chain,
+    "measured": _Measured,
+    "periodic": _Periodic,
+}
+_COUNT = "a whole number of 1 or more"
+_NUMBERS = "a list of numbers"
+
+
 class _ClientEntry(_Entry):
     name: str
-    samples: int
-    process: Annotated[_BirthDeath | _Chain | _Periodic | _Measured, Field(discriminator="kind")]
-    law: list[float] | None = None
-    states: list[float] | None = None
-    weight: float | None = None
+    samples: int = Field(description=_COUNT)
+    process: _BirthDeath | _Chain | _Periodic | _Measured = Field(
+        discriminator="kind", description='a table such as { kind = "birth_death", ... }'
+    )
+    law: list[float] | None = Field(None, description=_NUMBERS)
+    states: list[float] | None = Field(None, description=_NUMBERS)
+    weight: float | None = Field(None, description="a finite number above 0")
 
 
 class _Scenario(_Entry):
@@ -118,15 +141,32 @@ class _Scenario(_Entry):
     name: str = "scenario"
     unit: str = ""
     origin: str = ""
-    aggregate_at: int
-    epsilon: float
+    aggregate_at: int = Field(description=_COUNT)
+    epsilon: float = Field(description="a finite number above 0")
     mixing: Method = "exact"
     estimator: Estimator = "propagated"
     calibration: Rule = "formula"
     objective: Objective = "exact"
-    capacity: int | None = None
-    states: list[float] | None = None
-    clients: list[_ClientEntry]
+    capacity: int | None = Field(None, description=_COUNT)
+    states: list[float] | None = Field(None, description=_NUMBERS)
+    clients: list[_ClientEntry] = Field(description="one or more tables [[clients]]")
+
+
+_CHOICES = set(_Scenario.model_fields) - {"version", "clients", "states"}
+
+
+class InvalidScenario(InvalidInput):
+    """Everything that is wrong with a scenario: one line for each problem, in `problems`."""
+
+    def __init__(self, problems: Sequence[InvalidInput], source: str = "") -> None:
+        first = problems[0]
+        super().__init__(first.field, first.value, first.allowed, first.remedy)
+        self.problems = tuple(problems)
+        prefix = f"{source}: " if source else ""
+        lines = [f"{prefix}{one}" for one in problems[:MOST_LINES]]
+        if len(problems) > MOST_LINES:
+            lines.append(f"{prefix}{len(problems) - MOST_LINES} more problems like these.")
+        self.args = ("\n".join(lines),)
 
 
 def load_scenario(source: str | Path) -> Problem:
@@ -145,7 +185,7 @@ def load_scenario(source: str | Path) -> Problem:
             "scenario",
             repr(str(source)),
             "a TOML file, or one of " + ", ".join(BUILT_IN),
-            "Write one with: agewise init NAME",
+            did_you_mean(str(source), BUILT_IN) or "Write one with: agewise init NAME",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
@@ -154,34 +194,107 @@ def load_scenario(source: str | Path) -> Problem:
         raise InvalidInput("scenario", f"{str(source)!r} ({error})", "a valid TOML file") from None
     try:
         return problem_from_dict(document)
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"{path}: {error.field}", error.value, error.allowed, error.remedy
-        ) from None
+    except InvalidScenario as error:
+        raise InvalidScenario(error.problems, str(path)) from None
 
 
 def problem_from_dict(document: dict[str, Any]) -> Problem:
-    """Return the problem that a parsed scenario describes."""
+    """Return the problem that a parsed scenario describes; refuse it with all that is wrong."""
     try:
         entry = _Scenario.model_validate(document)
     except ValidationError as error:
-        raise first_complaint(error) from None
-    clients = []
-    for index, one in enumerate(entry.clients):
-        states = entry.states if one.states is None else one.states
-        if states is None:
-            raise InvalidInput(
-                f"clients[{index}].states", "missing", "state values, here or for all at the top"
+        found = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        problems = [_complaint(one, _Scenario) for one in found]
+        if isinstance(document, dict):
+            problems += _deeper_problems(document, {one["loc"][0] for one in found})
+        raise InvalidScenario(problems) from None
+    try:
+        clients = [
+            Client(
+                one.name,
+                one.process.build(_states(index, one, entry.states)),
+                one.law,
+                one.samples,
+                one.weight,
             )
-        try:
+            for index, one in enumerate(entry.clients)
+        ]
+        return Problem(clients, **entry.model_dump(include=_CHOICES))
+    except InvalidInput as error:
+        raise InvalidScenario(_deeper_problems(document, ()) or [error]) from None
+
+
+def _states(index: int, one: _ClientEntry, common: list[float] | None) -> list[float]:
+    states = common if one.states is None else one.states
+    if states is None:
+        raise InvalidInput(
+            f"clients[{index}].states", "missing", "state values, here or for all at the top"
+        )
+    return states
+
+
+@contextmanager
+def _noting(problems: dict[str, InvalidInput], where: str = "") -> Iterator[None]:
+    """Add what is refused to the problems by message, each once, and go on."""
+    try:
+        yield
+    except InvalidInput as bad:
+        place = bad.field if bad.field.startswith("clients[") else f"{where}{bad.field}"
+        one = InvalidInput(place, bad.value, bad.allowed, bad.remedy)
+        problems.setdefault(str(one), one)
+
+
+def _deeper_problems(document: dict[str, Any], misshapen: Collection[Any]) -> list[InvalidInput]:
+    """Return what is wrong beyond the shape, in every part that can be looked at by itself."""
+    problems: dict[str, InvalidInput] = {}
+    common = None if "states" in misshapen else document.get("states")
+    if common is not None:
+        with _noting(problems):
+            as_states(common)
+    without_states = bool(problems) or "states" in misshapen
+    entries = document.get("clients")
+    clients: list[Client | None] = []
+    for index, raw in enumerate(entries if isinstance(entries, list) else ()):
+        client = None
+        with suppress(ValidationError):  # told already
+            one = _ClientEntry.model_validate(raw)
+            if one.states is not None or not without_states:
+                client = _looked_at(index, one, common, problems)
+        clients.append(client)
+    someone = Client("someone", birth_death(0.5, 0.5, (0, 1)))
+    choices: dict[str, Any] = {"aggregate_at": 1, "epsilon": 1.0}
+    for name, value in document.items():
+        if name in _CHOICES and name not in misshapen:
+            with _noting(problems):
+                Problem([someone], **{**choices, name: value})
+                choices[name] = value
+    whole = [one for one in clients if one is not None]
+    if len(whole) == len(clients) and "clients" not in misshapen:
+        numbered = [replace(one, name=str(index)) for index, one in enumerate(whole)]
+        for members in (whole, numbered):  # by number, so that equal names hide nothing else
+            with _noting(problems):
+                Problem(members, **choices)
+    return list(problems.values())
+
+
+def _looked_at(
+    index: int, one: _ClientEntry, common: list[float] | None, problems: dict[str, InvalidInput]
+) -> Client | None:
+    """Note all that is wrong with a client; return it if that can be had at all."""
+    where = f"clients[{index}]: "
+    with _noting(problems, where):
+        states = _states(index, one, common)
+        process: Process | None = None
+        with _noting(problems, where):
             process = one.process.build(states)
-            clients.append(Client(one.name, process, one.law, one.samples, one.weight))
-        except InvalidInput as bad:
-            raise InvalidInput(
-                f"clients[{index}]: {bad.field}", bad.value, bad.allowed, bad.remedy
-            ) from None
-    choices = entry.model_dump(exclude={"version", "clients", "states"})
-    return Problem(clients, **choices)
+        if process is None:  # law, samples and weight can be looked at all the same
+            process = MarkovChain(np.eye(len(states)), states)
+        for given in ({"law": one.law}, {"samples": one.samples}, {"weight": one.weight}):
+            with _noting(problems, where):
+                Client(one.name, process, **given)
+        with suppress(InvalidInput):
+            return Client(one.name, process, one.law, one.samples, one.weight)
+    return None
 
 
 def problem_to_dict(problem: Problem) -> dict[str, Any]:
@@ -240,21 +353,46 @@ def _process_to_dict(client: Client) -> dict[str, Any]:
 
 def first_complaint(error: ValidationError) -> InvalidInput:
     """Turn pydantic's list of complaints into one message about the first of them."""
-    first, count = error.errors()[0], error.error_count()
+    first, count = _complaint(error.errors()[0]), error.error_count()
+    more = f"{count - 1} more problem{'s' * (count > 2)} in this file." if count > 1 else ""
+    return InvalidInput(first.field, first.value, first.allowed, f"{first.remedy} {more}".strip())
+
+
+def _complaint(error: ErrorDetails, model: type[BaseModel] | None = None) -> InvalidInput:
+    """Turn one of pydantic's complaints into ours; `model` is what the document should be."""
     path = ""
-    for part in first["loc"]:
-        if part in ("birth_death", "chain", "measured", "periodic"):
-            continue  # the tag of a union, not a key of the file
+    for before, part in zip((None, *error["loc"]), error["loc"], strict=False):
+        if before == "process" and part in _KINDS:
+            model = _KINDS[str(part)]  # the tag of a union, not a key of the file
+            continue
+        if before == "clients":
+            model = _ClientEntry
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-    value: Any = first.get("input")
+    value: Any = error.get("input")
     value = repr(value) if isinstance(value, str) else value
-    allowed = first["msg"][0].lower() + first["msg"][1:]
-    if first["type"] == "missing":
-        value, allowed = "missing", "a value"
-    elif first["type"].startswith("union_tag"):
+    key = str(error["loc"][-1]) if error["loc"] else ""
+    fields = {} if model is None else model.model_fields
+    allowed, remedy = error["msg"].removeprefix("Input should be "), ""
+    allowed = allowed[0].lower() + allowed[1:]
+    if error["type"] == "extra_forbidden":
+        value, allowed = "not a known key", "the keys that agewise init explains"
+        remedy = did_you_mean(key, fields)
+        if not remedy and key in _Scenario.model_fields:
+            remedy = "It belongs at the top, before the first [[clients]]."
+    elif error["type"].startswith("union_tag"):
         path, allowed = f"{path}.kind", "'birth_death', 'chain', 'measured' or 'periodic'"
         value = value.get("kind", "missing") if isinstance(value, dict) else value
-    elif first["type"] == "extra_forbidden":
-        value, allowed = "not a known key", "the keys that agewise init explains"
-    more = f"{count - 1} more problem{'s' * (count > 2)} in this file." if count > 1 else ""
-    return InvalidInput(path, value, allowed, more)
+        remedy = did_you_mean(str(value), _KINDS)
+    elif error["type"] == "literal_error":
+        remedy = did_you_mean(str(error["input"]), re.findall(r"'([^']*)'", allowed))
+    elif key in fields and fields[key].description:
+        allowed = str(fields[key].description)
+    if error["type"] == "missing":
+        value, allowed = "missing", "a value" if allowed == "field required" else allowed
+    return InvalidInput(path or "scenario", value, allowed, remedy)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question that names the known word next to a misspelt one, if one is near."""
+    near = get_close_matches(word, list(known), 1)
+    return f"Did you mean {near[0]}?" if near else ""

@@ -225,6 +225,42 @@ def test_interruption_returns_the_best_so_far_when_asked(rng, limit):
         solve_schedule(u, b, limit, progress=interrupt)
 
 
+@pytest.mark.parametrize("calls", [1, 2, 3, 5])
+def test_interruption_inside_a_part_of_the_search_leaves_a_proven_schedule(rng, monkeypatch, calls):
+    from agewise.scheduling import assignment
+
+    u, b = tables(rng, 40, 48)
+    done, evaluate = 0, assignment._State.evaluate
+
+    def interrupted(*arguments):
+        nonlocal done
+        if done == calls:
+            raise KeyboardInterrupt
+        done += 1
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(assignment._State, "evaluate", interrupted)
+    found = solve_schedule(u, b, 2, keep_best=True)
+    assert not found.complete
+    assert check_schedule(found, u, b, 2).holds
+
+
+@pytest.mark.parametrize("steps", [1, 4, 10])
+def test_interruption_of_a_search_for_many_leaves_a_proven_schedule(rng, steps):
+    u, b = tables(rng, 3000, 12)
+
+    def interrupt(done, total):
+        if done == steps:
+            raise KeyboardInterrupt
+
+    found = solve_schedule(u, b, 300, keep_best=True, progress=interrupt)
+    assert not found.complete
+    assert found.relative_gap < 1
+    assert check_schedule(found, u, b, 300).holds
+    with pytest.raises(KeyboardInterrupt):
+        solve_schedule(u, b, 300, progress=interrupt)
+
+
 @pytest.mark.parametrize(
     "forged",
     [Leaf((float("nan"),)), Leaf((0.0,), (1e3,)), Leaf((0.0,), (float("nan"),) * 12),

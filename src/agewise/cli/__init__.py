@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 from typing import Annotated
 
@@ -11,6 +9,8 @@ import typer
 from rich.markup import escape
 
 from agewise import __version__
+from agewise.cli import streams
+from agewise.cli.ages import commands as ages
 from agewise.cli.backtesting import commands as backtesting
 from agewise.cli.checking import commands as checking
 from agewise.cli.console import people
@@ -29,9 +29,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 done, 2 bad input, 3 a privacy budget would be overspent, "
-    "4 a run did not complete, 5 a claim that was checked does not hold, 130 interrupted.",
+    "4 a run did not complete, 5 a claim that was checked does not hold, 130 interrupted, "
+    "141 nobody reads the output any more.",
 )
 app.add_typer(commands)
+app.add_typer(ages)
 app.add_typer(running)
 app.add_typer(checking)
 app.add_typer(fitting)
@@ -57,21 +59,17 @@ def _root(
 
 def main() -> None:
     """Run the command line; anything wrong with the input ends in one message and a code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter shows a stand-in
-            stream.reconfigure(errors="replace")
+    streams.prepare()
     try:
         app()
     except AgewiseError as error:
         _fail(str(error), error.exit_code)
-    except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}. Give a place that can be written to.", 2)
-    except KeyboardInterrupt:
-        _fail("interrupted; files written so far are complete, others are missing.", 130)
+    finally:
+        if sys.stdout is not None:
+            sys.stdout.flush()
 
 
 def _fail(message: str, code: int) -> None:

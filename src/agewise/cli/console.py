@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from agewise.errors import InvalidInput
 from agewise.learning import Estimator
-from agewise.mixing import Method
+from agewise.mixing import Method, assumption
 from agewise.privacy.calibration import Rule
 from agewise.problem import Problem
 from agewise.scenario import load_scenario
@@ -28,7 +29,8 @@ people = Console(stderr=True)
 def console() -> Console:
     """The console for results: wide enough for whole numbers where nobody set a width."""
     screen = Console()
-    return screen if screen.is_terminal else Console(width=max(screen.width, 110))
+    chosen = screen.is_terminal or "COLUMNS" in os.environ
+    return screen if chosen else Console(width=max(screen.width, 110))
 
 
 ScenarioArgument = Annotated[
@@ -44,13 +46,15 @@ EstimatorOption = Annotated[
 CalibrationOption = Annotated[Rule | None, typer.Option(help="Noise by the formula, or tight.")]
 CapacityOption = Annotated[int | None, typer.Option(help="Clients that may collect in one slot.")]
 MaxAgedOption = Annotated[
-    float | None, typer.Option(help="Each client's limit on its total aged ε; the target.")
+    float | None,
+    typer.Option(help="Each client's limit on its total aged ε (default: the target)."),
 ]
 MaxClassicalOption = Annotated[
-    float | None, typer.Option(help="Each client's limit on its total classical ε; none.")
+    float | None, typer.Option(help="Each client's limit on its total classical ε (default: none).")
 ]
 WindowOption = Annotated[
-    int | None, typer.Option(help="Limits count what is collected in so many slots in a row; all.")
+    int | None,
+    typer.Option(help="Limits count what is collected in so many slots in a row (default: all)."),
 ]
 StartsAtOption = Annotated[
     int, typer.Option(help="Slots of the clients' own time before slot 1 of a run.")
@@ -126,3 +130,19 @@ def wrote(paths: list[Path]) -> None:
     """Say which files there are now."""
     names = escape(", ".join(str(p) for p in paths))
     people.print(f"Wrote {names}", soft_wrap=True, highlight=False)
+
+
+def scale_in(problem: Problem) -> str:
+    """The heading of noise scales, which are not noise powers: those are in the unit squared."""
+    return f"noise scale ({escape(problem.unit)})" if problem.unit else "noise scale"
+
+
+def print_assumptions(screen: Console, problem: Problem) -> None:
+    """Say what the ε above rests on."""
+    for rests_on in assumptions(problem):
+        screen.print(f"ε assumes {rests_on}", highlight=False)
+
+
+def assumptions(problem: Problem) -> list[str]:
+    """What an ε rests on, for the clients of a problem."""
+    return sorted({assumption(c.process, problem.mixing) for c in problem.clients})

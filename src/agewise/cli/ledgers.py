@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import sys
 from dataclasses import fields
@@ -10,15 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
-from agewise.cli.console import (
-    JsonOption,
-    console,
-    print_json,
-)
+from agewise.cli.console import JsonOption, console, print_json
+from agewise.cli.layout import Column, print_table
 from agewise.privacy.account import Event
 from agewise.privacy.ledger import Ledger
 
@@ -37,28 +33,37 @@ def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
     if as_json:
         print_json([_facts(event) for event in events])
         return
-    shown = Table(title=escape(str(path)), title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in (
-        "#",
-        "client",
-        "for",
-        "collected",
-        "aggregated",
-        "classical ε",
-        "scale",
-        "made at",
-    ):
-        shown.add_column(heading, justify="left" if heading in ("client", "for") else "right")
-    for event in events:
-        spent = f"{event.epsilon:.4g}" if event.private else "stand-in"
-        shown.add_row(
-            str(event.number), escape(event.client), escape(event.key), str(event.collect_at),
-            str(event.aggregate_at), spent, f"{event.scale:.4g}", event.made_at,
-        )  # fmt: skip
+    columns = [
+        Column("#"),
+        Column("client", words=True),
+        Column("for", words=True),
+        Column("collected"),
+        Column("aggregated"),
+        Column("classical ε"),
+        Column("noise scale"),
+        Column("made at", spare=True),
+    ]
+    rows = [
+        (
+            str(event.number),
+            escape(event.client),
+            escape(event.key),
+            str(event.collect_at),
+            str(event.aggregate_at),
+            f"{event.epsilon:.4g}" if event.private else "stand-in",
+            f"{event.scale:.4g}",
+            event.made_at,
+        )
+        for event in events
+    ]
     screen = console()
-    screen.print(shown)
+    print_table(screen, escape(str(path)), columns, rows)
     classical = math.fsum(event.epsilon for event in events if event.private)
     screen.print(f"classical ε in all: {classical:.6g}", highlight=False)
+    screen.print(
+        "Slots are the client's own time; noise scales are in the unit of its records.",
+        highlight=False,
+    )
 
 
 @books.command(epilog="Example: agewise ledger verify north.ledger")
@@ -81,6 +86,8 @@ def export(
         print_json(rows)
         return
     names = [field.name for field in fields(Event)]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # data for programs, as in files
     writer = csv.DictWriter(sys.stdout, fieldnames=names)
     writer.writeheader()
     writer.writerows(rows)

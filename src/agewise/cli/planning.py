@@ -1,17 +1,14 @@
-"""plan, schemes, reproduce, init and ages."""
+"""plan, schemes, reproduce and init."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
-from rich import box
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from agewise.cli.console import (
     CalibrationOption,
@@ -22,18 +19,20 @@ from agewise.cli.console import (
     MixingOption,
     OutOption,
     ScenarioArgument,
+    assumptions,
     console,
     generator,
     output_folder,
     people,
+    print_assumptions,
     print_json,
     progress_bar,
     read_problem,
+    scale_in,
     wrote,
 )
+from agewise.cli.layout import Column, print_facts, print_table
 from agewise.errors import InvalidInput
-from agewise.mixing import METHODS, assumption
-from agewise.noise import slot_table
 from agewise.plan import Plan
 from agewise.planning import SearchMethod
 from agewise.planning import plan as make_plan
@@ -76,23 +75,38 @@ def plan(
         scenario, epsilon=epsilon, mixing=mixing, estimator=estimator, calibration=calibration,
         objective=objective, capacity=capacity,
     )  # fmt: skip
-    folder = output_folder(out)
-    with progress_bar("searching") as advance:
-        made = make_plan(
-            problem, method=method, rng=generator(seed), keep_best=keep_best, progress=advance
+    if keep_best and method != "certified":
+        raise InvalidInput(
+            "--keep-best",
+            f"given with --method {method}",
+            "with certified search only",
+            "The others know nothing about a schedule before they are done.",
         )
-        if now is not None:
-            made = make_replan(made, now, _collected(collected), progress=advance)
-    if as_json:
-        print_json(made.to_dict())
-    else:
-        _print_plan(made)
+    folder = output_folder(out)
+    try:
+        with progress_bar("searching") as advance:
+            made = make_plan(
+                problem, method=method, rng=generator(seed), keep_best=keep_best, progress=advance
+            )
+            if now is not None:
+                made = make_replan(made, now, _collected(collected), progress=advance)
+    except KeyboardInterrupt:
+        if keep_best:
+            people.print("[yellow]Interrupted[/] before there was a schedule with a proven gap.")
+        raise
+    paths: list[Path] = []
     if folder is not None:
         from agewise import figures  # noqa: PLC0415  (matplotlib takes half a second to import)
 
         (folder / "plan.json").write_text(made.to_json(), encoding="utf-8")
-        paths = figures.save(figures.timeline_figure(made), folder, "plan")
-        wrote([folder / "plan.json", *paths])
+        paths = [folder / "plan.json"]
+        paths += figures.save(figures.timeline_figure(made), folder, "plan")
+    if as_json:
+        print_json(made.to_dict())
+    else:
+        _print_plan(made)
+    if paths:
+        wrote(paths)
 
 
 @commands.command(epilog="Example: agewise schemes --epsilon 0.03 --epsilon 0.1 --epsilon 0.3")
@@ -108,9 +122,10 @@ def schemes(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
-    """Compare the paper's six schemes: schedule, achieved ε, gap, bound, mean noise.
+    """Compare the paper's six schemes: schedule, achieved ε, gap, bound, mean noise power.
 
-    With --out, also draws loss and noise against ε over 0.01 to 1.
+    With --out, also draws loss gap and noise power against ε over 0.01 to 1. The noise power is
+    2η² for noise of scale η, averaged over the clients; JSON calls it mean_noise.
     """
     problem = read_problem(
         scenario, mixing=mixing, estimator=estimator, calibration=calibration, capacity=capacity
@@ -168,19 +183,17 @@ def reproduce(
         print_json({"claims": [asdict(c) for c in claims], "files": [str(p) for p in paths]})
         return
     if claims:
-        shown = Table(
-            title="The paper's claims, checked",
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            padding=(0, 1, 1, 1),
-        )
-        for heading in ("figure", "claim", "holds", "evidence"):
-            shown.add_column(heading, no_wrap=heading in ("figure", "holds"))
-        for one in claims:
-            shown.add_row(
-                one.figure, one.claim, "[green]yes[/]" if one.holds else "[red]no[/]", one.evidence
-            )
-        console().print(shown)
+        columns = [
+            Column("figure"),
+            Column("claim", words=True),
+            Column("holds"),
+            Column("evidence", words=True),
+        ]
+        rows_of = [
+            (one.figure, one.claim, "[green]yes[/]" if one.holds else "[red]no[/]", one.evidence)
+            for one in claims
+        ]
+        print_table(console(), "The paper's claims, checked", columns, rows_of, range(len(rows_of)))
     wrote(paths)
 
 
@@ -207,62 +220,28 @@ def init(
     people.print(f"Wrote {path}. Next: agewise plan {path}", soft_wrap=True, highlight=False)
 
 
-@commands.command(epilog="Example: agewise ages london --epsilon 0.3 --mixing any_prior --out out")
-def ages(
-    scenario: ScenarioArgument = "london",
-    epsilon: EpsilonOption = None,
-    mixing: MixingOption = None,
-    estimator: EstimatorOption = None,
-    calibration: CalibrationOption = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-) -> None:
-    """Show what ageing buys: Δ, the classical ε and the noise scale of each client at each age."""
-    problem = read_problem(
-        scenario, epsilon=epsilon, mixing=mixing, estimator=estimator, calibration=calibration
-    )
-    folder = output_folder(out)
-    rows = []
-    for client in problem.clients:
-        table = slot_table(client, problem)
-        rows += [
-            {
-                "client": client.name,
-                "age": int(age),
-                "delta": float(table.delta[slot]),
-                "classical_epsilon": float(table.classical_epsilon[slot]),
-                "sensitivity": float(table.sensitivity[slot]),
-                "noise_scale": float(table.scale[slot]),
-            }
-            for slot, age in reversed(list(enumerate(table.ages)))
-        ]
-    if as_json:
-        print_json(rows)
-    else:
-        _print_ages(problem, rows)
-    if folder is not None:
-        _draw_ages(problem, rows, folder)
-
-
 def _print_plan(made: Plan) -> None:
     problem, unit = made.problem, escape(made.problem.unit)
-    shown = Table(
-        title=f"{escape(problem.name)}: aggregate in slot {problem.aggregate_at}, "
-        f"ε = {problem.epsilon:g}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    shown.add_column("client")
-    scale = f"noise scale{f' ({unit})' if unit else ''}"
-    for heading in ("collect in slot", "age", "Δ", "classical ε", "aged ε", scale):
-        shown.add_column(heading, justify="right")
-    for one in made.assignments:
-        shown.add_row(
-            escape(one.client), str(one.collect_at), str(one.age), f"{one.delta:.4f}",
-            f"{one.classical_epsilon:.4g}", f"{one.aged_epsilon:.4g}", f"{one.noise_scale:.4g}",
-        )  # fmt: skip
+    headings = ("collect in slot", "age", "Δ", "classical ε", "aged ε", scale_in(problem))
     screen = console()
-    screen.print(shown)
+    print_table(
+        screen,
+        f"{escape(problem.name)}: aggregate in slot {problem.aggregate_at}, "
+        f"ε = {problem.epsilon:g}",
+        [Column("client", words=True), *map(Column, headings)],
+        [
+            (
+                escape(one.client),
+                str(one.collect_at),
+                str(one.age),
+                f"{one.delta:.4f}",
+                f"{one.classical_epsilon:.4g}",
+                f"{one.aged_epsilon:.4g}",
+                f"{one.noise_scale:.4g}",
+            )
+            for one in made.assignments
+        ],
+    )
     square = f" {unit}²" if unit else ""
     facts = [("loss gap", f"{made.gap:.6g}{square}")]
     if made.bound is not None:
@@ -283,47 +262,38 @@ def _print_plan(made: Plan) -> None:
         )
     )
     facts.append(("schedule by", how))
-    facts += [("ε assumes", rests_on) for rests_on in _assumptions(problem)]
-    facts += [("note", note) for note in made.notes]
-    grid = Table.grid(padding=(0, 2))
-    for name, value in facts:
-        grid.add_row(f"[bold]{name}[/]", value if name != "note" else escape(value))
-    screen.print(grid)
+    facts += [("ε assumes", rests_on) for rests_on in assumptions(problem)]
+    facts += [("note", escape(note)) for note in made.notes]
+    print_facts(screen, facts)
 
 
 def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:
-    unit = f" ({escape(problem.unit)}²)" if problem.unit else ""
-    shown = Table(
-        title=f"{escape(problem.name)}: the six schemes",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1),
-        pad_edge=False,
-    )
-    shown.add_column("scheme", no_wrap=True)
-    for heading in ("ε", "reached ε", "ages", f"gap{unit}", "bound", "mean noise"):
-        shown.add_column(heading, justify="right")
-    for index, row in enumerate(rows):
-        shown.add_row(
+    square = f" ({escape(problem.unit)}²)" if problem.unit else ""
+    columns = [
+        Column("scheme", words=True),
+        Column("ε"),
+        Column("reached ε"),
+        Column("ages", words=True),
+        Column(f"gap{square}"),
+        Column(f"bound{square}", spare=True),
+        Column(f"mean noise power{square}"),
+    ]
+    cells = [
+        (
             f"{row.scheme}) {row.name}",
             f"{row.epsilon:g}",
             f"{row.achieved_epsilon:.4g}",
             "(mean)" if row.ages is None else ", ".join(map(str, row.ages)),
-            f"{row.gap:.6g}", f"{row.bound:.6g}", f"{row.mean_noise:.4g}",
-            end_section=index + 1 == len(rows) or rows[index + 1].epsilon != row.epsilon,
-        )  # fmt: skip
+            f"{row.gap:.6g}",
+            f"{row.bound:.6g}",
+            f"{row.mean_noise:.4g}",
+        )
+        for row in rows
+    ]
+    ends = [i for i in range(len(rows) - 1) if rows[i + 1].epsilon != rows[i].epsilon]
     screen = console()
-    screen.print(shown)
-    _print_assumptions(screen, problem)
-
-
-def _print_assumptions(screen: Console, problem: Problem) -> None:
-    for rests_on in _assumptions(problem):
-        screen.print(f"ε assumes {rests_on}", highlight=False)
-
-
-def _assumptions(problem: Problem) -> list[str]:
-    return sorted({assumption(c.process, problem.mixing) for c in problem.clients})
+    print_table(screen, f"{escape(problem.name)}: the six schemes", columns, cells, ends)
+    print_assumptions(screen, problem)
 
 
 def _draw_schemes(
@@ -341,47 +311,6 @@ def _draw_schemes(
             paths += figures.save(figures.schemes_figure(rows, quantity, label), folder, name)
             paths.append(figures.save_csv([asdict(row) for row in rows], folder, name))
     return paths
-
-
-def _print_ages(problem: Problem, rows: list[dict[str, Any]]) -> None:
-    shown = Table(
-        title=f"{escape(problem.name)}: noise for an aged ε of {problem.epsilon:g}, "
-        f"mixing {problem.mixing}, estimator {problem.estimator}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    for heading in ("client", "age", "Δ", "classical ε", "noise scale"):
-        shown.add_column(heading, justify="left" if heading == "client" else "right")
-    for index, row in enumerate(rows):
-        shown.add_row(
-            escape(row["client"]) if row["age"] == 0 else "",
-            str(row["age"]),
-            f"{row['delta']:.4g}",
-            f"{row['classical_epsilon']:.4g}",
-            f"{row['noise_scale']:.4g}",
-            end_section=index + 1 == len(rows) or rows[index + 1]["age"] == 0,
-        )
-    screen = console()
-    screen.print(shown)
-    _print_assumptions(screen, problem)
-
-
-def _draw_ages(problem: Problem, rows: list[dict[str, Any]], folder: Path) -> None:
-    from agewise import figures  # noqa: PLC0415
-
-    curves: dict[str, list[tuple[Any, Any]]] = {}
-    for method in METHODS:
-        try:
-            tables = [
-                slot_table(c, problem.replace(mixing=method, calibration="formula"))
-                for c in problem.clients
-            ]
-        except InvalidInput:  # a method that this process does not admit has no curve
-            continue
-        curves[method] = [(t.delta[::-1], t.scale[::-1]) for t in tables]
-    names = [c.name for c in problem.clients]
-    figure = figures.ageing_figure(names, curves, problem.epsilon, problem.unit)
-    wrote([*figures.save(figure, folder, "ages"), figures.save_csv(rows, folder, "ages")])
 
 
 def _collected(pairs: list[str] | None) -> dict[str, int]:

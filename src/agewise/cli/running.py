@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from click.core import ParameterSource
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
 from agewise.cli.console import (
     CalibrationOption,
@@ -36,13 +34,16 @@ from agewise.cli.console import (
     steps_bar,
     wrote,
 )
-from agewise.errors import InvalidInput
-from agewise.federation import RunResult, rehearse, resume, run
+from agewise.cli.layout import Column, print_facts, print_table
+from agewise.errors import AgewiseError, InvalidInput
+from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
+from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS, ledger_file
 from agewise.federation.server import OnMissing, Step
 from agewise.loss.simulation import Estimate
 from agewise.plan import Plan
 from agewise.planning import plan as make_plan
 from agewise.privacy.account import Policy
+from agewise.privacy.ledger import Ledger
 
 SPOKEN = 50
 """Clients up to which each one's steps are told while a run goes on."""
@@ -257,6 +258,48 @@ def _watching(folder: Path, clients: int = 0) -> Iterator[Callable[[Step, int, i
                 f"agewise run --resume {escape(str(folder))}"
             )
             raise
+        except RunIncomplete as failure:
+            raise RunIncomplete(f"{failure}\n{_aftermath(folder)}") from None
+
+
+def _aftermath(folder: Path) -> str:
+    """What a run without a model leaves behind, and what to do about it."""
+    try:
+        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        plan = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        names = [one["client"] for one in plan["assignments"]]
+        slot = plan["scenario"]["aggregate_at"]
+        released = [name for name in names if name in _released(folder, settings, names)]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"Its folder {folder} cannot be read ({error}): see the clients' ledgers."
+    more = f" and {len(released) - SPOKEN} more" if len(released) > SPOKEN else ""
+    who = f"{len(released)} of {len(names)} clients: {', '.join(released[:SPOKEN])}{more}"
+    if settings["engine"] == "flower":
+        who += " (as far as the server knows; each node's own ledger has the last word)"
+    if (folder / RECORD).exists():
+        ledgers = "" if settings["ledgers"] is None else f" --ledgers {settings['ledgers']}"
+        then = f"It has ended. Check what was released with: agewise check {folder}{ledgers}"
+    else:
+        then = f"Go on with: agewise run --resume {folder}"
+    return (
+        f"It was to be aggregated in slot {slot}. Folder: {folder}\n"
+        f"Released already: {who if released else 'nothing'}.\n{then}"
+    )
+
+
+def _released(folder: Path, settings: dict[str, Any], names: list[str]) -> set[str]:
+    """The clients whose release has happened: by the server's journal, and by their ledgers."""
+    lines = (folder / JOURNAL).read_text(encoding="utf-8").splitlines()
+    entries = [json.loads(line) for line in lines]
+    known = {json.loads(e["payload"])["client"] for e in entries if e["input"] == "received"}
+    if settings["engine"] == "flower":
+        return known
+    place = Path(settings["ledgers"] or folder / "ledgers")
+    for name in names:
+        with suppress(AgewiseError), Ledger.read(ledger_file(place, name)) as ledger:
+            if ledger.find(settings["run"]) is not None:
+                known.add(name)
+    return known
 
 
 def _rehearsal(result: RunResult, repetitions: int | None) -> Estimate | None:
@@ -288,22 +331,26 @@ def _facts(rehearsal: Estimate | None) -> dict[str, Any] | None:
 def _print_result(result: RunResult, rehearsal: Estimate | None) -> None:
     statement, unit = result.statement, escape(result.plan.problem.unit)
     screen = console()
-    shown = Table(
-        title=f"{escape(result.plan.problem.name)}: aggregated in slot {statement.aggregate_at}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    for heading in ("client", "age", "Δ", "noise scale", "aged ε", "odds", "classical ε", "odds",
-                    "total aged ε"):  # fmt: skip
-        shown.add_column(heading, justify="left" if heading == "client" else "right")
+    columns = [
+        Column("client", words=True),
+        Column("age"),
+        Column("Δ"),
+        Column(f"noise scale ({unit})" if unit else "noise scale"),
+        Column("aged ε"),
+        Column("aged odds", spare=True),
+        Column("classical ε"),
+        Column("classical odds", spare=True),
+        Column("total aged ε"),
+    ]
+    rows = []
     for one in statement.clients[:SPOKEN]:
         numbers = (one.aged_epsilon, one.aged_odds, one.classical_epsilon, one.classical_odds,
                    one.total_aged_epsilon)  # fmt: skip
-        shown.add_row(
-            escape(one.client), str(one.age), f"{one.delta:.4f}", f"{one.noise_scale:.4g}",
-            *("none" if value is None else f"{value:.4g}" for value in numbers),
-        )  # fmt: skip
-    screen.print(shown)
+        spent = ["none" if value is None else f"{value:.4g}" for value in numbers]
+        noise = f"{one.noise_scale:.4g}"
+        rows.append([escape(one.client), str(one.age), f"{one.delta:.4f}", noise, *spent])
+    title = f"{escape(result.plan.problem.name)}: aggregated in slot {statement.aggregate_at}"
+    print_table(screen, title, columns, rows)
     square = f" {unit}²" if unit else ""
     facts = [("model", f"{result.model:.6g} {unit}".rstrip())]
     if len(statement.clients) > SPOKEN:
@@ -318,16 +365,16 @@ def _print_result(result: RunResult, rehearsal: Estimate | None) -> None:
         promised = result.plan.gap
         off = (rehearsal - promised) / rehearsal.standard_error if rehearsal.standard_error else 0
         facts.append(
-            ("rehearsed", f"{rehearsal:.6g} ± {rehearsal.standard_error:.2g}{square} over "
-             f"{rehearsal.trials} seeded runs: {off:+.1f} standard errors from the plan's "
-             f"{promised:.6g}")
-        )  # fmt: skip
+            (
+                "rehearsed",
+                f"{rehearsal:.6g} ± {rehearsal.standard_error:.2g}{square} over "
+                f"{rehearsal.trials} seeded runs: {off:+.1f} standard errors from the plan's "
+                f"{promised:.6g}{square}",
+            )
+        )
     for name, why in list(result.missing.items())[:SPOKEN]:
         facts.append(("missing", f"{escape(name)}: {escape(why)}"))
     for why, count in result.rejected.items():
         facts.append(("rejected", f"{count} × {escape(why)}"))
     facts += [("ε assumes", rests_on) for _, rests_on in statement.grounds]
-    grid = Table.grid(padding=(0, 2))
-    for name, value in facts:
-        grid.add_row(f"[bold]{name}[/]", value)
-    screen.print(grid)
+    print_facts(screen, facts)

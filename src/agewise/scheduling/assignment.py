@@ -53,7 +53,7 @@ def by_assignment(
     everything = np.full((2, len(u)), [[-np.inf], [np.inf]])
     complete = True
     opened: list[tuple[float, int, _Node]] = []
-    done = math.inf
+    done, root = math.inf, None
     try:
         root = state.evaluate(everything, start, tree)
         if root is None:
@@ -84,9 +84,9 @@ def by_assignment(
             if progress is not None:
                 progress(len(tree.multipliers), len(tree.multipliers) + len(opened))
     except KeyboardInterrupt:
-        if not keep_best or not opened:
+        if not keep_best or root is None:
             raise
-        complete = False
+        complete, done = False, root.bound  # a node may be half looked at: its parts prove nothing
     lowest = min([done, *(bound for bound, _, _ in opened)])
     first = tree.multipliers[0]
     return replace(

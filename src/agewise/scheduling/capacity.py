@@ -27,4 +27,4 @@ def solve_with_capacity(
     at = np.zeros(tables.dimensions) if start is None else start
     if tables.clients * capacity * tables.slots <= ASSIGNMENT_CELLS:
         return by_assignment(tables, capacity, at, keep_best, progress)
-    return by_prices(tables, capacity, at, progress)
+    return by_prices(tables, capacity, at, keep_best, progress)

@@ -21,7 +21,9 @@ REFINEMENTS = 10
 ROUNDS = 25
 
 
-def by_prices(tables: Tables, capacity: int, start: Array, progress: Progress | None) -> Schedule:
+def by_prices(
+    tables: Tables, capacity: int, start: Array, keep_best: bool, progress: Progress | None
+) -> Schedule:
     """Prices from a sample, refined on all clients; then overfull slots are emptied."""
     u, b = tables.u, tables.b
     clients = tables.clients
@@ -31,20 +33,27 @@ def by_prices(tables: Tables, capacity: int, start: Array, progress: Progress | 
         u[::stride], b[::stride], capacity * share, share, start
     )
     best_bound, best_pair = -math.inf, (at, prices)
-    damping = 1.0
-    for step in range(REFINEMENTS):
-        _, bias, load, value = _ask_priced(tables, at, prices, capacity)
-        if progress is not None:
-            progress(step + 1, REFINEMENTS)
-        if value > best_bound:
-            best_bound, best_pair = value, (at, prices)
-        else:
-            damping /= 2
-        excess = load - capacity
-        prices = np.maximum(0.0, best_pair[1] + damping * excess / stiffness)
-        at = best_pair[0] + damping * 0.5 * (bias - best_pair[0])
+    damping, tilted, complete = 1.0, None, True
+    try:
+        for step in range(REFINEMENTS):
+            _, bias, load, value = _ask_priced(tables, at, prices, capacity)
+            if value > best_bound:
+                best_bound, best_pair = value, (at, prices)
+            else:
+                damping /= 2
+            if progress is not None:
+                progress(step + 1, REFINEMENTS)
+            excess = load - capacity
+            prices = np.maximum(0.0, best_pair[1] + damping * excess / stiffness)
+            at = best_pair[0] + damping * 0.5 * (bias - best_pair[0])
+        sample = Tables(u[::stride], b[::stride])
+        tilted = _tilt(sample, *best_pair, capacity * share, share)
+    except KeyboardInterrupt:
+        if not keep_best or not math.isfinite(best_bound):
+            raise
+        complete = False
     at, prices = best_pair
-    tilted = _tilt(Tables(u[::stride], b[::stride]), at, prices, capacity * share, share)
+    tilted = at if tilted is None else tilted
     columns, _, _, _ = _ask_priced(tables, tilted, prices, capacity)
     columns = _relieve(tables, columns, tilted, prices, capacity)
     columns = _settle(tables, columns, tilted, capacity)
@@ -53,6 +62,7 @@ def by_prices(tables: Tables, capacity: int, start: Array, progress: Progress | 
     return replace(
         made, lower_bound=min(best_bound, made.objective), multipliers=at, prices=prices,
         iterations=REFINEMENTS, proof=Leaf(tuple(at.tolist()), tuple(prices.tolist())),
+        complete=complete,
     )  # fmt: skip
 
 
