@@ -21,9 +21,12 @@ import numpy as np
 
 from agewise.errors import InvalidInput, positive, whole
 from agewise.federation.flower import require_flower
+from agewise.federation.flower.commands import ask_flower
 from agewise.federation.flower.deployment import (
     PROFILE,
     Deployment,
+    busy_ports,
+    change_layout,
     checked_address,
     elsewhere,
     init_deployment,
@@ -107,7 +110,7 @@ def run_on_flower(
         wait=positive("wait", wait),
         slot_timeout=positive("slot_timeout", slot_timeout),
         at_once=whole("at_once", at_once, 1),
-        deployment=None if deployment is None else str(Path(deployment).absolute()),
+        deployment=None if deployment is None else str(Path(deployment).resolve()),
     )
     if superlink is not None:
         if deployment is not None:
@@ -156,6 +159,8 @@ def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | N
     try:
         own = settings.deployment is None
         deployment = Deployment.load(place.path / "deployment" if own else str(settings.deployment))
+        if own and busy_ports(deployment):  # others have taken them since the run began
+            deployment = change_layout(deployment, port=0)
         with _up(deployment, own):
             app = _write_app(place.path / "app", plan, settings, deployment)
             found = _Submission(deployment, app, plan, _keeping(place, settings, watch)).wait()
@@ -263,7 +268,7 @@ class _Submission:
         self, deployment: Deployment, app: Path, plan: Plan, watch: Watcher | None
     ) -> None:
         self.deployment, self.plan, self.watch = deployment, plan, watch
-        answer = self._flwr("run", str(app), PROFILE, "--format", "json")
+        answer = ask_flower(deployment, "run", str(app), PROFILE)
         if not answer.get("success"):
             raise RunIncomplete(f"Flower did not take the run: {answer.get('error-message')}")
         self.identity = str(answer["run-id"])
@@ -293,7 +298,7 @@ class _Submission:
                     )
                 time.sleep(1.0)
         except KeyboardInterrupt:
-            self._flwr("stop", self.identity, PROFILE, "--format", "json")
+            ask_flower(self.deployment, "stop", self.identity, PROFILE)
             raise
         self._tell(Step(0, "", "flower", f"run {self.identity} {status}"))
         if self.result is not None and self.result.get("complete") and "completed" not in status:
@@ -361,25 +366,9 @@ class _Submission:
 
     def _status(self) -> str:
         """Flower's word for how the run stands; empty if the SuperLink does not answer."""
-        answer = self._flwr("ls", PROFILE, "--run-id", self.identity, "--format", "json")
+        answer = ask_flower(self.deployment, "ls", PROFILE, "--run-id", self.identity)
         runs = answer.get("runs") or []
         return str(runs[0]["status"]) if runs else ""
-
-    def _flwr(self, *arguments: str) -> dict[str, Any]:
-        try:
-            done = subprocess.run(
-                ["flwr", *arguments], env=self.deployment.environment, stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, check=False, timeout=120,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return {"success": False, "error-message": "no answer within 120 s"}
-        try:
-            start = done.stdout.index("{")
-            document: dict[str, Any] = json.loads(done.stdout[start:])
-        except ValueError:
-            lines = (done.stderr or done.stdout).strip().splitlines() or ["no answer"]
-            return {"success": False, "error-message": lines[-1]}
-        return document
 
 
 def _node_documents(deployment: Deployment) -> dict[str, dict[str, Any]]:
