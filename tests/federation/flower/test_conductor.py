@@ -11,9 +11,10 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from grid import InProcessGrid, Node, failing, identity  # noqa: F401
 
 import agewise as aw
-from agewise.federation.flower import client_app, server_app
+from agewise.federation.flower import client_app, conductor, server_app
+from agewise.federation.flower.conductor import Conductor, FlowerSettings
 from agewise.federation.flower.node import write_node
-from agewise.federation.flower.server_app import FlowerSettings, carry_out
+from agewise.federation.flower.server_app import carry_out
 
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)
@@ -23,10 +24,10 @@ NAMES = [c.name for c in PROBLEM.clients]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(server_app, "POLL", 0.005)
-    monkeypatch.setattr(server_app, "ANSWER_TIME", 0.1)
-    monkeypatch.setattr(server_app, "CHALLENGE", 0.1)
-    monkeypatch.setattr(server_app, "BACK_OFF", 0.01)
+    monkeypatch.setattr(conductor, "POLL", 0.005)
+    monkeypatch.setattr(conductor, "ANSWER_TIME", 0.1)
+    monkeypatch.setattr(conductor, "CHALLENGE", 0.1)
+    monkeypatch.setattr(conductor, "BACK_OFF", 0.01)
 
 
 @pytest.fixture
@@ -116,18 +117,18 @@ def test_a_node_that_returns_under_a_new_number_is_recognised(nodes):
     grid = InProcessGrid(nodes.values())
     old = next(k for k, v in grid.nodes.items() if v is nodes["client 1"])
     slot = PLAN.collect_at[0]
-    original = server_app._Conductor.slot
+    original = Conductor.slot
 
     def slot_with_crash(self, number):
         if number == slot and old in grid.nodes:
             grid.nodes[999] = grid.nodes.pop(old)
         original(self, number)
 
-    server_app._Conductor.slot = slot_with_crash
+    Conductor.slot = slot_with_crash
     try:
         server = carry_out(grid, PLAN, settings())
     finally:
-        server_app._Conductor.slot = original
+        Conductor.slot = original
     assert server.finish().model == aw.run(PLAN, rng=np.random.default_rng(11)).model
 
 
@@ -285,7 +286,7 @@ def test_a_node_that_always_fails_is_not_stormed(nodes):
 
 
 def test_a_stranger_cannot_write_our_log_lines(nodes, tmp_path, monkeypatch):
-    from agewise.federation.flower.engine import LINE
+    from agewise.federation.flower.submission import LINE
 
     lines = []
     monkeypatch.setattr(server_app, "log", lambda _, form, *words: lines.append(form % words))
