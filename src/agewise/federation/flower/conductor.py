@@ -31,6 +31,8 @@ POLL = 0.5
 ANSWER_TIME = 45.0
 """Seconds that a node has at least to answer: starting a ClientApp takes a few, and more where
 many nodes share a machine."""
+TRIES = 3
+"""How often a message that gets lost without a word can be sent before a deadline."""
 BACK_OFF = 1.0
 """Seconds before an order that failed is sent again; twice as many each time."""
 CHALLENGE = 20.0
@@ -175,7 +177,7 @@ class Conductor:
             if not waiting or time.time() > until:
                 break
             self._look_for_nodes()
-            self._send(waiting, INTRODUCE, max(ANSWER_TIME, wait / 3))
+            self._send(waiting, INTRODUCE, max(ANSWER_TIME, wait / TRIES))
             self._take_answers(0)
             time.sleep(POLL)
         refused = {o.client: self.server.refused.get(o.client, "no answer") for o in orders}
@@ -204,7 +206,7 @@ class Conductor:
             if not due:
                 break
             self._look_for_nodes()
-            self._send(due, MessageType.TRAIN, max(ANSWER_TIME, (ends - time.time()) / 3))
+            self._send(due, MessageType.TRAIN, max(ANSWER_TIME, (ends - time.time()) / TRIES))
             self._take_answers(slot)
             time.sleep(POLL)
         if self.settings.clock == "wall":
