@@ -86,6 +86,8 @@ def test_guarantee_a_failed_run_is_resumed_once_its_reason_is_repaired(tmp_path,
     heard = set(NAMES) - {last} if kind == "train" else set()
     released = {name: events(folder, name) for name in heard}
     nodes[last].fault = None
+    for name in heard:
+        nodes[name].alive = False  # they are not needed any more
     result = aw.resume(folder)
     assert result.participants == tuple(NAMES)
     names = dict(zip(grids[1].nodes, NAMES, strict=True))

@@ -199,7 +199,9 @@ def test_the_example_app_runs(tmp_path, monkeypatch, capsys):
     from agewise_example import server_app as example
 
     nodes = [Node(client_app.app, config(tmp_path, c.name)) for c in PROBLEM.clients]
-    context = Context(1, 1, {}, RecordDict(), {"epsilon": 0.5, "run": "histogram-1"})
+    context = Context(
+        1, 1, {}, RecordDict(), {"epsilon": 0.5, "run": "histogram-1", "deployment": ""}
+    )
     example.app(InProcessGrid(nodes), context)
     assert "shares of records" in capsys.readouterr().out
     for client in PROBLEM.clients:

@@ -119,6 +119,8 @@ class Conductor:
     def __init__(self, grid: Grid, server: Server, settings: FlowerSettings) -> None:
         self.grid, self.server, self.settings = grid, server, settings
         self.names = {c.name for c in server.first_plan.problem.clients}
+        self.needed = self.names - set(server.received)
+        """Clients that were not heard before the run was resumed."""
         self.nodes: dict[str, int] = {}
         self.strangers: set[int] = set()
         self.queries: dict[str, tuple[int, float]] = {}
@@ -132,18 +134,18 @@ class Conductor:
         self.trying = settings.on_missing == "fail"
         """Whether clients try their orders first; if not, the run goes on without who refuses."""
         self.started = 0.0
-        self.told = 0
+        self.told = len(server.steps)
 
     def gather(self) -> None:
-        """Wait until every client is there, or the time for that is over."""
+        """Wait until every client that is needed is there, or the time for that is over."""
         until = time.time() + self.settings.wait
-        self._tell(Step(0, "", "waiting", f"for {len(self.names)} clients"))
+        self._tell(Step(0, "", "waiting", f"for {len(self.needed)} clients"))
         while True:
             self._look_for_nodes()
-            if set(self.nodes) == self.names and not self.challengers:
+            absent = self.needed - set(self.nodes)
+            if not absent and not self.challengers:
                 return
             if time.time() > until and not self.challengers:
-                absent = self.names - set(self.nodes)
                 if self.settings.on_missing == "fail" or not self.nodes:
                     self.server.failure = f"no node answers for {_some(absent)}"
                 else:
