@@ -293,9 +293,7 @@ def forward_delta(process: Process, slot: int, later: int) -> float:
     """
     if not process.markov:
         return 1.0
-    age = later - slot
-    if isinstance(process, MarkovChain):
-        age = min(age, OLD)
+    age = int(youngest(process, np.asarray(later - slot)))
     kernel = process.kernel(later - age, later)
     value = _rounded_up(_widest(kernel[..., None]), rounding(age, process.states.size)).item()
     step = process.kernel(later - 1, later)

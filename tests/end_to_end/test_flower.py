@@ -4,9 +4,11 @@ Every test runs the London plan on it and expects the local engine's model, what
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 
 import agewise as aw
 from agewise.federation.flower.deployment import init_deployment
+from agewise.federation.flower.membership import wait_for_nodes
 from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
 
 PROBLEM = aw.scenarios.london()
@@ -28,9 +31,12 @@ def federation(tmp_path_factory):
     made = init_deployment(
         tmp_path_factory.mktemp("flower") / "fed", PROBLEM, tls=True, seed=SEED, stand_in=True
     )
-    bring_up(made)
-    yield made
-    bring_down(made)
+    try:
+        bring_up(made, 600)
+        wait_for_nodes(made, 600)
+        yield made
+    finally:
+        bring_down(made)
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +54,8 @@ def run(federation, folder, when=None):
             when(step)
 
     result = aw.run(
-        PLAN, "flower", folder=folder, deployment=federation.folder, watch=watch, wait=240,
-        slot_timeout=240,
+        PLAN, "flower", folder=folder, deployment=federation.folder, watch=watch, wait=300,
+        slot_timeout=300,
     )  # fmt: skip
     return result, steps
 
@@ -113,7 +119,7 @@ def test_guarantee_a_real_federation_gives_the_local_engines_model(federation, e
         assert uploads[0] == uploads[1]
         assert not [step for step in steps if step.what in ("stranger", "returned")]
         for name, process in attempts.items():
-            code = process.wait(timeout=60)
+            code = process.wait(timeout=300)
             assert code != 0, (name, (tmp_path / f"{name}.log").read_text()[-500:])
     finally:
         for process in attempts.values():
@@ -125,7 +131,7 @@ def kill_when(condition, pid):
     """Kill a process and what it started as soon as a condition holds."""
 
     def work():
-        until = time.time() + 120
+        until = time.time() + 300
         while time.time() < until:
             if condition():
                 os.killpg(pid(), signal.SIGKILL)
@@ -206,10 +212,61 @@ def test_guarantee_an_interrupted_run_is_resumed_with_the_same_bytes(
         ]
 
 
+def test_guarantee_a_refused_run_releases_nothing_and_is_resumed_once_repaired(
+    federation, expected, tmp_path
+):
+    names = [c.name for c in PROBLEM.clients]
+    before = {name: len(events(federation, name)) for name in names}
+    config = federation.folder / federation.nodes[2].folder / "node.toml"
+    config.rename(config.with_suffix(".away"))
+    try:
+        with pytest.raises(aw.RunIncomplete, match=r"client 3 would not follow the plan.*--resume"):
+            run(federation, tmp_path / "run")
+    finally:
+        config.with_suffix(".away").rename(config)
+    assert {name: len(events(federation, name)) for name in names} == before
+    same_as(expected, aw.resume(tmp_path / "run"), federation)
+
+
+def test_the_commands_find_a_deployment_however_it_is_spelled(tmp_path):
+    """Laid out, brought up, looked at and taken down under four spellings of one folder."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to("fed")
+
+    def agewise(*arguments):
+        return subprocess.run(
+            [str(Path(sys.executable).parent / "agewise"), "deploy", *arguments],
+            cwd=tmp_path / "here", capture_output=True, text=True, timeout=900, check=False,
+        )  # fmt: skip
+
+    config = 'data="/srv/meters" batch-size=32'
+    made = agewise("init", "../fed", "london", "--insecure", "--node-config", config)
+    assert made.returncode == 0, made.stderr
+    try:
+        up = agewise("up", "../link", "--wait", "600")
+        assert up.returncode == 0, up.stderr
+        assert "3 nodes have joined" in up.stderr
+        told = agewise("status", "../here/../fed/", "--json")
+        assert told.returncode == 0, told.stderr
+        facts = json.loads(told.stdout)
+        assert (facts["nodes"], facts["nodes_joined"]) == (3, 3)
+        assert all(facts["processes"][c.name]["joined"] for c in PROBLEM.clients)
+        command = Path(f"/proc/{facts['processes']['client 1']['pid']}/cmdline").read_text()
+        assert f"partition-id=0 num-partitions=3 {config}" in command
+    finally:
+        down = agewise("down", str(tmp_path / "fed"))
+    assert down.returncode == 0, down.stderr
+    for one in facts["processes"].values():
+        with pytest.raises(ProcessLookupError):
+            os.killpg(one["pid"], 0)
+    assert agewise("down", "../link").returncode == 2  # there is nothing left
+
+
 def test_the_example_app_runs_as_it_is(federation):
     app = Path(__file__).parents[2] / "examples" / "flower"
     done = subprocess.run(
-        ["flwr", "run", str(app), "agewise", "--stream"], env=federation.environment,
-        capture_output=True, text=True, timeout=200, check=False,
+        ["flwr", "run", str(app), "agewise", "--stream", "--run-config",
+         f'deployment="{federation.folder}"'], env=federation.environment,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert "shares of records at 20, 50, 100 and 200 Wh" in done.stdout, done.stdout[-3000:]

@@ -150,6 +150,76 @@ def test_a_failed_run_leaves_a_record(tmp_path):
     assert "client 2" in record["failure"]
 
 
+class Failing(SimulatedRecords):
+    """A source whose readings are gone when a chosen client collects, until they are repaired."""
+
+    def __init__(self, client, seed, broken):
+        super().__init__(client, seed)
+        self.broken = broken
+
+    def collect(self, slot, samples):
+        if self.client.name in self.broken:
+            raise aw.InvalidInput("readings", "gone", "there")
+        return super().collect(slot, samples)
+
+
+@pytest.mark.parametrize("on_missing", ["fail", "renormalise", "replan"])
+def test_guarantee_a_failed_run_is_resumed_once_its_reason_is_repaired(tmp_path, on_missing):
+    folder, broken = tmp_path / "run", {"client 1"}
+    if on_missing != "fail":  # it goes on unless everybody is missing
+        broken |= {c.name for c in PROBLEM.clients}
+    sources = {c.name: Failing(c, 7, broken) for c in PROBLEM.clients}
+    with pytest.raises(aw.RunIncomplete, match=f"--resume {folder}"):
+        aw.run(PLAN, folder=folder, sources=sources, ledgers=tmp_path / "ledgers",
+               on_missing=on_missing)  # fmt: skip
+    with pytest.raises(aw.RunIncomplete, match=f"--resume {folder}"):
+        aw.resume(folder, sources=sources)
+    assert not json.loads((folder / "record.json").read_text())["complete"]
+    heard = {c.name for c in PROBLEM.clients} - broken
+    before = {name: released(tmp_path / "ledgers", name) for name in heard}
+    broken.clear()
+    result = aw.resume(folder, sources=sources)
+    assert result.participants == tuple(c.name for c in PROBLEM.clients)
+    assert [s.what for s in result.steps].count("retried") == 2
+    for client in PROBLEM.clients:
+        made = released(tmp_path / "ledgers", client.name)
+        assert len(made) == 1
+        assert made == before.get(client.name, made)
+    with pytest.raises(aw.InvalidInput, match="of a run that has ended"):
+        aw.resume(folder, sources=sources)
+
+
+def released(ledgers, name):
+    with aw.Ledger.read(ledger_file(ledgers, name)) as ledger:
+        return ledger.events()
+
+
+def test_a_resumed_run_checks_budgets_before_anybody_releases(tmp_path):
+    folder, ledgers, broken = tmp_path / "run", tmp_path / "ledgers", {"client 2"}
+    sources = {c.name: Failing(c, 7, broken) for c in PROBLEM.clients}
+    first = min(PLAN.collect_at)
+    assert PLAN.collect_at[1] == first < PLAN.collect_at[0]
+    with pytest.raises(aw.RunIncomplete):
+        aw.run(PLAN, folder=folder, sources=sources, ledgers=ledgers)
+    aw.run(PLAN, ledgers=tmp_path / "other", sources={**sources, "client 2": sources["client 1"]},
+           drop=["client 2"], on_missing="renormalise")  # fmt: skip
+    ledger_file(tmp_path / "other", "client 1").rename(ledger_file(ledgers, "client 1"))
+    broken.clear()
+    with pytest.raises(aw.BudgetExceeded):  # client 1 has spent it elsewhere meanwhile
+        aw.resume(folder, sources=sources)
+    assert not ledger_file(ledgers, "client 2").exists() or not released(ledgers, "client 2")
+
+
+def test_a_run_that_failed_by_the_wall_clock_is_over(tmp_path):
+    small = aw.plan(PROBLEM.replace(aggregate_at=2))
+    with pytest.raises(aw.RunIncomplete) as failed:
+        aw.run(small, rng=np.random.default_rng(1), folder=tmp_path / "run", drop=["client 2"],
+               clock="wall", slot_seconds=0.2)  # fmt: skip
+    assert "--resume" not in str(failed.value)
+    with pytest.raises(aw.InvalidInput, match="start a new run"):
+        aw.resume(tmp_path / "run")
+
+
 def test_dropped_clients_are_replanned_then_left_out():
     result = seeded(drop=["client 3"], on_missing="replan")
     assert result.missing == {"client 3": "no upload by the deadline"}

@@ -241,3 +241,32 @@ def test_the_same_ledger_answers_another_order_with_the_same_bytes(tmp_path):
         assert one.answer(later) == payload
         assert ledger.verify() == 1
     assert server.receive(payload, later.collect_at) is None
+
+
+def test_a_failure_that_is_taken_back_is_rebuilt_from_the_inputs():
+    slot = min(a.collect_at for a in PLAN.assignments)
+    late = next(a.client for a in PLAN.assignments if a.collect_at == slot)
+    server = Server(PLAN, "run")
+    for number in range(1, slot + 1):
+        for order in server.orders(number):
+            if order.client != late:
+                server.receive(agent(order.client).answer(order), number)
+        server.refuse(late, number, "budget")
+        server.close(number)
+    assert server.failure is not None
+    stored = agent(late, ledger=Ledger(None))
+    payload = stored.answer(next(o for o in server.orders(slot)))
+    assert server.receive(payload, slot) == "stale"  # released all the same
+    assert late in server.late
+    server.retry()
+    assert (server.failure, server.refused) == (None, {})
+    assert [order.client for order in server.orders(server.closed + 1) if order.client == late]
+    assert stored.answer(next(o for o in server.orders(slot))) == payload
+    assert server.receive(payload, slot) is None
+    assert not server.late
+    again = Server(PLAN, "run")
+    for entry in json.loads(json.dumps(server.inputs)):
+        again.feed(entry)
+    assert (again.received, again.closed) == (server.received, server.closed)
+    assert again.steps == server.steps
+    assert complete(again).participants == complete(server).participants

@@ -21,8 +21,9 @@ from agewise.cli.console import (
     console,
     people,
     print_json,
+    progress_bar,
 )
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, positive
 from agewise.federation.flower import require_flower
 from agewise.privacy.account import Policy
 from agewise.scenario import load_scenario
@@ -32,6 +33,7 @@ deploy = typer.Typer(
     no_args_is_help=True,
 )
 FolderArgument = Annotated[Path, typer.Argument(help="Folder of the deployment.")]
+NODE_CONFIG = "For apps, in context.node_config of every node: key=value pairs, texts in quotes."
 
 
 @deploy.command("init", epilog="Example: agewise deploy init fed london && agewise deploy up fed")
@@ -58,6 +60,7 @@ def init_command(
         int | None,
         typer.Option(min=0, help="Reproducible records and noise on every node: NOT private."),
     ] = None,
+    node_config: Annotated[str, typer.Option(help=NODE_CONFIG)] = "",
 ) -> None:
     """Make a CA, the server's certificate, node keys, configurations and systemd units.
 
@@ -72,7 +75,7 @@ def init_command(
     made = init_deployment(
         folder, problem, tls=tls, host=host, port=port, readings=readings, starts_at=starts_at,
         policy=Policy(limit, max_classical_epsilon, window), seed=stand_in_seed,
-        stand_in=stand_in_seed is not None,
+        stand_in=stand_in_seed is not None, node_config=node_config,
     )  # fmt: skip
     people.print(
         f"Wrote {escape(str(folder))}: a SuperLink at {made.address} "
@@ -83,36 +86,66 @@ def init_command(
 
 
 @deploy.command(epilog="Example: agewise deploy up fed && agewise run --engine flower -d fed")
-def up(folder: FolderArgument) -> None:
-    """Start SuperLink, SuperExec and nodes on this machine, and restart what ends."""
+def up(
+    folder: FolderArgument,
+    port: Annotated[
+        int | None,
+        typer.Option(help="Other ports from now on: the SuperLink's, the nodes' follow; 0: free."),
+    ] = None,
+    node_config: Annotated[str | None, typer.Option(help=f"{NODE_CONFIG} From now on.")] = None,
+    wait: Annotated[
+        float, typer.Option(help="Seconds to wait for the nodes to join the SuperLink.")
+    ] = 180.0,
+) -> None:
+    """Start SuperLink, SuperExec and nodes on this machine, and restart what ends.
+
+    Returns when all nodes have joined the SuperLink. Exit code 4 if some have not in time.
+    """
     require_flower()
-    from agewise.federation.flower.deployment import Deployment  # noqa: PLC0415
-    from agewise.federation.flower.supervisor import bring_up  # noqa: PLC0415
+    from agewise.federation.flower.deployment import Deployment, change_layout  # noqa: PLC0415
+    from agewise.federation.flower.membership import wait_for_nodes  # noqa: PLC0415
+    from agewise.federation.flower.supervisor import bring_up, refuse_up  # noqa: PLC0415
 
     deployment = Deployment.load(folder)
+    positive("wait", wait)
+    refuse_up(deployment)
+    if port is not None or node_config is not None:
+        deployment = change_layout(deployment, port=port, node_config=node_config)
     with people.status("starting the federation"):
-        state = bring_up(deployment)
+        bring_up(deployment)
+    with progress_bar("nodes joining") as advance:
+        state = wait_for_nodes(deployment, wait, advance)
     people.print(
-        f"{len(state['processes'])} processes at {deployment.address}, kept running by process "
-        f"{state['supervisor']}. Stop them with: agewise deploy down {escape(str(folder))}",
+        f"{len(deployment.nodes)} nodes have joined the SuperLink at {deployment.address}, kept "
+        f"running by process {state['supervisor']}. Stop them with: agewise deploy down "
+        f"{escape(str(folder))}",
         soft_wrap=True, highlight=False,
     )  # fmt: skip
 
 
 @deploy.command(epilog="Example: agewise deploy status fed --json")
 def status(folder: FolderArgument, as_json: JsonOption = False) -> None:
-    """Show the processes of a deployment. Exit code 4 if it is not up."""
+    """Show the processes of a deployment, and which nodes have joined the SuperLink.
+
+    Exit code 4 if it is not up.
+    """
     require_flower()
     from agewise.federation.flower.deployment import Deployment  # noqa: PLC0415
+    from agewise.federation.flower.membership import joined_nodes  # noqa: PLC0415
     from agewise.federation.flower.supervisor import healthy, read_state  # noqa: PLC0415
 
     deployment = Deployment.load(folder)
     state = read_state(deployment)
     answers = state is not None and healthy(deployment)
+    joined = joined_nodes(deployment, state) if state is not None and answers else {}
     facts: dict[str, Any] = {
         "address": deployment.address, "tls": deployment.tls, "up": state is not None,
-        "answers": answers, **(state or {"processes": {}}),
+        "answers": answers, "nodes": len(deployment.nodes), "nodes_joined": sum(joined.values()),
+        **(state or {"processes": {}}),
     }  # fmt: skip
+    for node in deployment.nodes:
+        if node.name in facts["processes"]:
+            facts["processes"][node.name]["joined"] = joined.get(node.name, False)
     if as_json:
         print_json(facts)
     elif state is None:
@@ -120,14 +153,16 @@ def status(folder: FolderArgument, as_json: JsonOption = False) -> None:
     else:
         word = "answers" if answers else "does not answer"
         shown = Table(
-            title=f"SuperLink at {deployment.address} {word}", title_justify="left",
+            title=f"SuperLink at {deployment.address} {word}; {facts['nodes_joined']} of "
+            f"{facts['nodes']} nodes have joined", title_justify="left",
             box=box.SIMPLE_HEAD,
         )  # fmt: skip
-        for heading in ("process", "pid", "state", "restarts", "for"):
+        for heading in ("process", "pid", "state", "joined", "restarts", "for"):
             shown.add_column(heading, justify="left" if heading == "process" else "right")
         for name, one in state["processes"].items():
             shown.add_row(
                 escape(name), str(one["pid"]), "running" if one["running"] else "ended",
+                {True: "yes", False: "no", None: ""}[one.get("joined")],
                 str(one["restarts"]), f"{time.time() - one['started']:.0f} s",
             )  # fmt: skip
         console().print(shown)

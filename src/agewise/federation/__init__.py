@@ -68,10 +68,11 @@ def resume(
     sources: Mapping[str, DataSource] | None = None,
     watch: Watcher | None = None,
 ) -> RunResult:
-    """Go on with a run that was interrupted, by the engine that it began with.
+    """Go on with a run that was interrupted or that failed, by the engine that it began with.
 
     Clients that have released in this run send the same bytes again; slots that have passed by
     the wall clock meanwhile are closed, and whoever is missing is dealt with as the run was told.
+    After a failure, the clients that were not heard are asked again (virtual clock only).
     `sources` must be given again if the run was begun with `DataSource` objects.
     """
     if RunFolder.engine_of(Path(folder)) == "flower":

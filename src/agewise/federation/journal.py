@@ -57,6 +57,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.failed = False
+        """Whether the run has ended without a model before."""
         self._journal: Any = None
         self._kept = 0
 
@@ -95,16 +97,18 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path) -> tuple[RunFolder, Plan, Settings]:
-        """Open the folder of a run that did not finish."""
+        """Open the folder of a run that was interrupted, or that failed."""
         plan, settings = cls.load(path)
-        if (path / RECORD).exists():
+        failed = (path / RECORD).exists()
+        if failed and _is_complete(path / RECORD):
             raise InvalidInput(
                 "run folder",
                 f"{path} of a run that has ended",
-                "one that was interrupted",
+                "one that was interrupted or failed",
                 f"Its record is {path / RECORD}.",
             )
         self = cls(path)
+        self.failed = failed
         self._open()
         return self, plan, settings
 
@@ -170,6 +174,20 @@ class RunFolder:
             raise self._damaged(0, error) from None
         self.replay(server)
 
+    def rebuild(self, server: Server, settings: Settings) -> None:
+        """Feed the journal to a new server; if the run failed, let it ask again who was missing."""
+        self.replay(server)
+        by_wall_clock = settings.clock == "wall" and server.closed > 0
+        if self.failed and by_wall_clock:
+            raise InvalidInput(
+                "run folder",
+                f"{self.path} of a run that failed by the wall clock",
+                "one that failed by the virtual clock, or before its first slot ended",
+                "The slots have passed: start a new run.",
+            )
+        if self.failed or (server.failure is not None and not by_wall_clock):
+            server.retry()
+
     def replay(self, server: Server) -> None:
         """Feed the journal to a new server."""
         for number, entry in self._entries():
@@ -218,6 +236,21 @@ class RunFolder:
             "journal", f"line {line} of {self.path / JOURNAL} ({error!r})", "what a run wrote",
             "Start a new run: the clients' ledgers keep their account.",
         )  # fmt: skip
+
+
+def how_to_retry(place: RunFolder | None, settings: Settings) -> str:
+    """What to do about a run that failed, where it can go on."""
+    if place is None or settings.clock == "wall":
+        return ""
+    return f"Once that is repaired: agewise run --resume {place.path}"
+
+
+def _is_complete(record: Path) -> bool:
+    """Whether a record is that of a run with a model; what cannot be read is left as it is."""
+    try:
+        return json.loads(record.read_text(encoding="utf-8"))["complete"] is not False
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
 
 
 def probe_folder(field: str, path: Path) -> None:

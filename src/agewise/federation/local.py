@@ -29,7 +29,13 @@ from agewise.federation.client import (
     refuse_shift,
     stand_in_noise,
 )
-from agewise.federation.journal import RunFolder, Settings, ledger_file, probe_folder
+from agewise.federation.journal import (
+    RunFolder,
+    Settings,
+    how_to_retry,
+    ledger_file,
+    probe_folder,
+)
 from agewise.federation.messages import Order
 from agewise.federation.result import RunResult, Watcher, conclude
 from agewise.federation.server import (
@@ -109,8 +115,9 @@ def resume_locally(
                 "the sources that the run was begun with, and only then",
             )  # fmt: skip
         engine = _Engine(plan, settings, sources, place)
-        place.replay(engine.server)
+        place.rebuild(engine.server, settings)
         engine.refuse_other_uploads()
+        engine.rehearse()
     except BaseException:
         place.close()
         raise
@@ -269,9 +276,13 @@ class _Engine:
             probe_folder("ledgers", self.ledgers)
         for client in self.problem.clients:
             refuse_shift(client.process, self.settings.starts_at, self.problem.aggregate_at)
+        self.rehearse()
+
+    def rehearse(self) -> None:
+        """Raise what a client will refuse, before anybody releases."""
         if self.settings.on_missing != "fail":
             return  # a client that cannot answer is then missing, and the run goes on
-        for slot in range(1, self.problem.aggregate_at + 1):
+        for slot in range(self.server.closed + 1, self.problem.aggregate_at + 1):
             for order in self.server.orders(slot):
                 if order.client not in self.settings.drop:
                     with self.agent(order.client, preparing=True) as agent:
@@ -313,7 +324,7 @@ class _Engine:
             try:
                 return conclude(server, place, self.source, self.clipped)
             except RunIncomplete as failure:
-                raise self._explained(failure) from None
+                raise self._explained(failure, place) from None
         finally:
             if place is not None:
                 place.close()
@@ -335,13 +346,14 @@ class _Engine:
             self.server.refuse(order.client, slot, refusal_reason(error))
             return None
 
-    def _explained(self, failure: RunIncomplete) -> AgewiseError:
+    def _explained(self, failure: RunIncomplete, place: RunFolder | None) -> AgewiseError:
         """A failure with what the client itself has to say; that is for this machine only."""
         missing = [step.client for step in self.server.steps if step.what == "missing"]
         error = next((self.errors[name] for name in missing if name in self.errors), None)
         if isinstance(error, BudgetExceeded):
             return error
-        return failure if error is None else RunIncomplete(f"{failure} {error}")
+        told = f"{failure} {error or ''}".rstrip()
+        return RunIncomplete(f"{told} {how_to_retry(place, self.settings)}".rstrip())
 
     def refuse_other_uploads(self) -> None:
         """What the journal says was uploaded must be what the clients' ledgers hold."""

@@ -112,10 +112,4 @@ class Upload(_Message):
 
 
 RefusalReason = Literal["budget", "order", "records", "ledger"]
-
-
-class Refusal(_Message):
-    """From a client: it will not answer, and in one word why. Details stay with the client."""
-
-    kind: Literal["refusal"] = "refusal"
-    reason: RefusalReason
+"""Why a client will not answer, in one word: all that the server is told."""

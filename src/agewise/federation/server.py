@@ -139,6 +139,7 @@ class Server:
             return bad.reason
         self.received[upload.client] = (upload, payload)
         self.refused.pop(upload.client, None)
+        self.late.pop(upload.client, None)
         self.steps.append(Step(slot, upload.client, "uploaded"))
         return None
 
@@ -171,6 +172,23 @@ class Server:
             for name in due:
                 self.missing[name] = self.refused.get(name, "no upload by the deadline")
 
+    def retry(self) -> None:
+        """Take a failure back, so that whoever was not heard is asked again.
+
+        Guarantees
+            What was received stays. Whoever has released answers with the same bytes.
+        """
+        self.inputs.append({"input": "retried", "slot": self.closed})
+        self.failure = None
+        self.refused.clear()
+        if not self.received:
+            self.closed = 0
+            self.missing.clear()
+            self._adopt(self.first_plan)
+        elif any(self._awaited(one.client) for one in self._due.get(self.closed, [])):
+            self.closed -= 1
+        self.steps.append(Step(self.closed + 1, "", "retried"))
+
     def feed(self, entry: dict[str, Any]) -> None:
         """Take one of the `inputs` of another server of the same plan and run."""
         what, slot = entry["input"], entry["slot"]
@@ -180,6 +198,8 @@ class Server:
             self.refuse(entry["client"], slot, entry["reason"])
         elif what == "closed":
             self.close(slot)
+        elif what == "retried":
+            self.retry()
         else:
             raise KeyError(what)
 

@@ -7,13 +7,14 @@ import zlib
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 from grid import InProcessGrid, Node, failing, identity  # noqa: F401
 
 import agewise as aw
-from agewise.federation.flower import client_app, server_app
+from agewise.federation.flower import client_app, conductor, server_app
+from agewise.federation.flower.conductor import Conductor, FlowerSettings
 from agewise.federation.flower.node import write_node
-from agewise.federation.flower.server_app import FlowerSettings, carry_out
+from agewise.federation.flower.server_app import carry_out
 
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)
@@ -23,10 +24,11 @@ NAMES = [c.name for c in PROBLEM.clients]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(server_app, "POLL", 0.005)
-    monkeypatch.setattr(server_app, "ANSWER_TIME", 0.1)
-    monkeypatch.setattr(server_app, "CHALLENGE", 0.1)
-    monkeypatch.setattr(server_app, "BACK_OFF", 0.01)
+    monkeypatch.setattr(conductor, "POLL", 0.005)
+    monkeypatch.setattr(conductor, "ANSWER_TIME", 0.1)
+    monkeypatch.setattr(conductor, "CHALLENGE", 0.1)
+    monkeypatch.setattr(conductor, "BACK_OFF", 0.01)
+    monkeypatch.setattr(conductor, "TRIES", 100)
 
 
 @pytest.fixture
@@ -44,12 +46,17 @@ def node(folder, name, stand_in=True, policy=aw.Policy(), problem=PROBLEM):  # n
 
 
 def settings(**changes):
-    base = {"run": "run", "private": False, "wait": 1.0, "slot_timeout": 2.0}
+    base = {"run": "run", "private": False, "wait": 60.0, "slot_timeout": 60.0}
     return FlowerSettings(**{**base, **changes})
 
 
 def run(nodes, plan=PLAN, **changes):
     return carry_out(InProcessGrid(nodes.values()), plan, settings(**changes))
+
+
+def published(lines):
+    packed = next(line for line in lines if line.startswith("agewise-result")).split()[1]
+    return json.loads(zlib.decompress(base64.b64decode(packed)))
 
 
 def events(tmp_path, name):
@@ -70,8 +77,7 @@ def test_what_is_published_builds_the_server_anew(nodes, monkeypatch):
     lines = []
     monkeypatch.setattr(server_app, "log", lambda _, form, *words: lines.append(form % words))
     server = run(nodes)
-    packed = next(line for line in lines if line.startswith("agewise-result")).split()[1]
-    document = json.loads(zlib.decompress(base64.b64decode(packed)))
+    document = published(lines)
     again = aw.federation.server.Server(PLAN, "run", private=False)
     for entry in document["journal"]:
         again.feed(entry)
@@ -116,18 +122,18 @@ def test_a_node_that_returns_under_a_new_number_is_recognised(nodes):
     grid = InProcessGrid(nodes.values())
     old = next(k for k, v in grid.nodes.items() if v is nodes["client 1"])
     slot = PLAN.collect_at[0]
-    original = server_app._Conductor.slot
+    original = Conductor.slot
 
     def slot_with_crash(self, number):
         if number == slot and old in grid.nodes:
             grid.nodes[999] = grid.nodes.pop(old)
         original(self, number)
 
-    server_app._Conductor.slot = slot_with_crash
+    Conductor.slot = slot_with_crash
     try:
         server = carry_out(grid, PLAN, settings())
     finally:
-        server_app._Conductor.slot = original
+        Conductor.slot = original
     assert server.finish().model == aw.run(PLAN, rng=np.random.default_rng(11)).model
 
 
@@ -215,8 +221,8 @@ def test_the_wall_clock_keeps_its_slots(tmp_path):
     short = PROBLEM.replace(aggregate_at=3)
     nodes, plan = {name: node(tmp_path, name, problem=short) for name in NAMES}, aw.plan(short)
     begun = time.time()
-    server = run(nodes, plan, clock="wall", slot_seconds=0.4, started=begun)
-    assert time.time() - begun >= 1.2
+    server = run(nodes, plan, clock="wall", slot_seconds=1.5)
+    assert time.time() - begun >= 4.5
     assert server.finish().participants == tuple(NAMES)
 
 
@@ -269,8 +275,7 @@ def test_a_grid_that_fails_still_gets_a_result_published(nodes, monkeypatch):
     grid.get_node_ids = lambda: (_ for _ in ()).throw(OSError("gone"))
     with pytest.raises(OSError, match="gone"):
         carry_out(grid, PLAN, settings())
-    packed = next(line for line in lines if line.startswith("agewise-result")).split()[1]
-    document = json.loads(zlib.decompress(base64.b64decode(packed)))
+    document = published(lines)
     assert document["failure"] == "OSError in the ServerApp"
 
 
@@ -285,7 +290,7 @@ def test_a_node_that_always_fails_is_not_stormed(nodes):
 
 
 def test_a_stranger_cannot_write_our_log_lines(nodes, tmp_path, monkeypatch):
-    from agewise.federation.flower.engine import LINE
+    from agewise.federation.flower.submission import LINE
 
     lines = []
     monkeypatch.setattr(server_app, "log", lambda _, form, *words: lines.append(form % words))
@@ -330,3 +335,160 @@ def test_the_server_does_not_choose_the_age(tmp_path, change):
         run(nodes, aw.plan(problem), private=True)
     assert not any((tmp_path / name / "releases.ledger").exists() and events(tmp_path, name)
                    for name in NAMES)  # fmt: skip
+
+
+def kinds(grid, kind):
+    """To which nodes messages of a type went, and what they carried."""
+    return [(n, set(m.content["agewise"])) for n, m in grid.pushed
+            if m.metadata.message_type == kind]  # fmt: skip
+
+
+def cannot_pay(tmp_path):
+    return node(tmp_path, "client 3", stand_in=False, policy=aw.Policy(max_classical_epsilon=0.01))
+
+
+def has_no_readings(tmp_path):
+    path = tmp_path / "client 3" / "node.toml"
+    records = {"kind": "readings", "path": str(tmp_path / "none.csv")}
+    write_node(path, PROBLEM, "client 3", records=records, policy=aw.Policy())
+    return Node(client_app.app, {"agewise-config": str(path)})
+
+
+def has_a_damaged_ledger(tmp_path):
+    made = node(tmp_path, "client 3", stand_in=False)
+    (tmp_path / "client 3" / "releases.ledger").write_bytes(b"SQLite format 3\0 but no more")
+    return made
+
+
+def has_a_ledger_that_cannot_be_made(tmp_path):
+    made = node(tmp_path, "client 3", stand_in=False)
+    path = tmp_path / "client 3" / "node.toml"
+    path.write_text(path.read_text().replace('"releases.ledger"', '"/proc/none.ledger"'))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("trouble", "word"),
+    [
+        (cannot_pay, "budget"),
+        (has_no_readings, "records"),
+        (has_a_damaged_ledger, "ledger"),
+        (has_a_ledger_that_cannot_be_made, "ledger"),
+    ],
+)
+@pytest.mark.parametrize("keyed", [True, False])
+def test_guarantee_nobody_releases_if_somebody_cannot(tmp_path, trouble, word, keyed):
+    nodes = {name: node(tmp_path, name, stand_in=False) for name in NAMES}
+    nodes["client 3"] = trouble(tmp_path)
+    grid = InProcessGrid(nodes.values())
+    numbers = dict(zip(NAMES, grid.nodes, strict=True)) if keyed else None
+    with pytest.raises(aw.RunIncomplete, match=rf"client 3 would not follow the plan \({word}\)"):
+        carry_out(grid, PLAN, settings(private=True, nodes=numbers))
+    assert not kinds(grid, "train")
+    assert not any((tmp_path / name / "releases.ledger").exists() for name in NAMES[:2])
+
+
+def test_nodes_that_their_keys_name_are_not_asked_who_they_are(nodes):
+    grid = InProcessGrid(nodes.values())
+    numbers = dict(zip(NAMES, grid.nodes, strict=True))
+    server = carry_out(grid, PLAN, settings(nodes=numbers))
+    assert server.finish().model == aw.run(PLAN, rng=np.random.default_rng(11)).model
+    assert sorted(kinds(grid, "query.agewise")) == [(n, {"order"}) for n in sorted(grid.nodes)]
+    other = InProcessGrid(nodes.values())
+    carry_out(other, PLAN, settings(run="b", nodes=numbers, on_missing="renormalise"))
+    assert not kinds(other, "query.agewise")  # nothing has to be known beforehand
+
+
+def test_by_the_wall_clock_keyed_nodes_are_asked_for_the_time(nodes):
+    late = lambda m: client_app.reply_to(m, client="client 2", time=time.time() - 3600)  # noqa: E731
+    nodes["client 2"].fault = lambda m: late(m) if "query" in m.metadata.message_type else None
+    grid = InProcessGrid(nodes.values())
+    numbers = dict(zip(NAMES, grid.nodes, strict=True))
+    with pytest.raises(aw.RunIncomplete, match="clock of client 'client 2' is off by 3600 s"):
+        carry_out(
+            grid, PLAN,
+            settings(nodes=numbers, on_missing="renormalise", clock="wall", slot_seconds=60.0),
+        )  # fmt: skip
+    assert not kinds(grid, "train")
+
+
+@pytest.mark.parametrize("answer", [failing(5), failing(6), lambda _: False])
+def test_a_question_that_got_lost_is_asked_again(nodes, answer):
+    """An error that is no word of ours is a failure, not a refusal."""
+    faults = [answer]
+
+    def fault(message):
+        asked = "order" in message.content["agewise"]
+        return faults.pop()(message) if asked and faults else None
+
+    nodes["client 2"].fault = fault
+    assert run(nodes).finish().participants == tuple(NAMES)
+    assert not faults
+
+
+class QueueingGrid(InProcessGrid):
+    """A grid that hands out no answer to an order before it was asked for so many times."""
+
+    def pull_messages(self, message_ids):
+        self.asked = getattr(self, "asked", 0) + 1
+        ready = [i for i in message_ids if self.asked % 40 == 0 or i not in self.orders()]
+        return super().pull_messages(ready)
+
+    def orders(self):
+        return {m.metadata.message_id for _, m in self.pushed
+                if m.metadata.message_type == "train"}  # fmt: skip
+
+
+def test_orders_that_merely_queue_are_not_sent_again(nodes, monkeypatch):
+    monkeypatch.setattr(conductor, "TRIES", 3)
+    grid = QueueingGrid(nodes.values())
+    server = carry_out(grid, PLAN, settings(slot_timeout=300.0))  # an order lives for 100 s
+    assert server.finish().participants == tuple(NAMES)
+    assert sorted(n for n, _ in kinds(grid, "train")) == sorted(grid.nodes)
+
+
+def test_an_order_to_a_node_that_is_gone_does_not_wait_until_it_expires(nodes):
+    grid = InProcessGrid(nodes.values())
+    old = next(k for k, v in grid.nodes.items() if v is nodes["client 1"])
+
+    def fault(message):
+        if message.metadata.message_type == "train" and old in grid.nodes:
+            grid.nodes[999] = grid.nodes.pop(old)  # it crashes, and comes back as another one
+            return False
+        return None
+
+    nodes["client 1"].fault = fault
+    server = carry_out(grid, PLAN, settings(slot_timeout=3000.0))  # an order lives for 30 s
+    assert server.finish().participants == tuple(NAMES)
+
+
+def test_a_failed_run_goes_on_with_those_not_heard(tmp_path, monkeypatch):
+    nodes = {name: node(tmp_path, name, stand_in=False) for name in NAMES}
+    last = PLAN.assignments[int(np.argmax(PLAN.collect_at))].client
+
+    def fault(message):
+        kept = message.metadata.message_type == "train"
+        return Message(Error(6, "records"), reply_to=message) if kept else None
+
+    nodes[last].fault = fault
+    grid = InProcessGrid(nodes.values())
+    lines = []
+    monkeypatch.setattr(server_app, "log", lambda _, form, *words: lines.append(form % words))
+    with pytest.raises(aw.RunIncomplete, match=f"'{last}' missing"):
+        carry_out(grid, PLAN, settings(private=True))
+    first = aw.federation.server.Server(PLAN, "run")
+    for entry in published(lines)["journal"]:
+        first.feed(entry)
+    released = {name: events(tmp_path, name) for name in NAMES if name != last}
+    assert all(len(made) == 1 for made in released.values())
+    nodes[last].fault = None
+    first.retry()
+    grid.pushed.clear()
+    server = carry_out(grid, PLAN, settings(private=True), first.inputs)
+    assert server.finish().participants == tuple(NAMES)
+    assert {n for n, _ in kinds(grid, "train")} == {
+        number for number, one in grid.nodes.items() if one is nodes[last]
+    }
+    for name in NAMES:
+        assert len(events(tmp_path, name)) == 1
+        assert events(tmp_path, name) == released.get(name, events(tmp_path, name))

@@ -1,20 +1,32 @@
 """Laying out a federation: files, keys, certificates, and what is refused."""
 
+import contextlib
+import json
 import os
+import signal
+import socket
 import ssl
 import stat
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from pathlib import Path
 
 import pytest
+from flwr.common.config import parse_config_args
 
 import agewise as aw
-from agewise.federation.flower.deployment import Deployment, elsewhere, init_deployment
+from agewise.federation.flower import membership, supervisor
+from agewise.federation.flower.deployment import (
+    Deployment,
+    change_layout,
+    elsewhere,
+    init_deployment,
+)
 from agewise.federation.flower.node import Node
-from agewise.federation.flower.supervisor import bring_down, healthy, read_state
+from agewise.federation.flower.supervisor import bring_down, bring_up, healthy, read_state
 
 LONDON = aw.scenarios.london()
 
@@ -166,56 +178,261 @@ def test_choices_that_the_nodes_make_are_refused(tmp_path):
         aw.run(other, "flower", folder=tmp_path / "run", deployment=tmp_path / "fed")
 
 
-def test_one_supervisor_a_folder_and_no_orphans(tmp_path, monkeypatch):
-    """With programs that only sleep: two starts, a killed supervisor, and a stop."""
+@pytest.fixture
+def start(tmp_path):
+    """Starts supervisors of a deployment whose programs only sleep, each with a child."""
     programs = tmp_path / "bin"
     programs.mkdir()
+    sleep = f"{sys.executable} -c 'import time; time.sleep(600)'"
     for name in ("flower-superlink", "flower-superexec", "flower-supernode"):
-        (programs / name).write_text(
-            f"#!/bin/sh\nexec {sys.executable} -c 'import time; time.sleep(600)' $0 $@\n"
-        )
+        (programs / name).write_text(f"#!/bin/sh\n{sleep} flwr-child &\nexec {sleep} $0 $@\n")
         (programs / name).chmod(0o755)
-    made = init_deployment(tmp_path / "fed", LONDON, tls=False)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
     code = (
         "import sys; from agewise.federation.flower import supervisor as s;"
         "s.healthy = lambda d: True;"
-        "s.Supervisor(s.Deployment.load(sys.argv[2])).run()"
+        f"s.Deployment.environment = property(lambda d: {environment!r});"
+        "s.Supervisor(s.Deployment.load(sys.argv[1])).run()"
     )
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    monkeypatch.setattr(Deployment, "environment", property(lambda self: environment))
-    word = "agewise.federation.flower.supervisor"
+    started = []
 
-    def start():
-        wrapped = code.replace(
-            "s.Supervisor",
-            f"s.Deployment.environment = property(lambda d: {environment!r}); s.Supervisor",
-        )
-        return subprocess.Popen([sys.executable, "-c", wrapped, word, str(made.folder)])
+    def begin(made):
+        started.append(subprocess.Popen([sys.executable, "-c", code, str(made.folder)]))
+        return started[-1]
 
-    def wait(condition):
-        until = time.time() + 20
-        while time.time() < until and not condition():
-            time.sleep(0.05)
-        assert condition()
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+    if (tmp_path / "fed" / "deployment.json").exists():
+        bring_down(Deployment.load(tmp_path / "fed"))
 
-    def alive(pid):
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-        except OSError:
-            return False
 
-    first = start()
-    wait(lambda: (read_state(made) or {}).get("ready"))
-    wait(lambda: len((read_state(made) or {"processes": {}})["processes"]) == 5)
-    second = start()
-    assert second.wait(20) == 1  # the folder is taken
-    children = [one["pid"] for one in read_state(made)["processes"].values()]
-    assert all(alive(pid) for pid in children)
+def wait(condition):
+    until = time.time() + 60
+    while time.time() < until and not condition():
+        time.sleep(0.05)
+    assert condition()
+
+
+def groups(made):
+    return [one["pid"] for one in read_state(made)["processes"].values()]
+
+
+def running(group):
+    """The processes of a group that have not ended."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, _, number = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:3]
+            if int(number) == group and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def is_up(made):
+    """Whether all five programs run, each with its child."""
+    state = read_state(made)
+    return (
+        state is not None
+        and len(state["processes"]) == 5
+        and all(len(running(one["pid"])) == 2 for one in state["processes"].values())
+    )
+
+
+def test_one_supervisor_a_folder_and_no_orphans(tmp_path, start):
+    """Two starts, a killed supervisor, a killed node, and a stop."""
+    made = init_deployment(tmp_path / "fed", LONDON, tls=False)
+    first = start(made)
+    wait(lambda: is_up(made))
+    second = start(made)
+    assert second.wait(60) == 1  # the folder is taken
+    children = groups(made)
+    assert all(len(running(group)) == 2 for group in children)
     first.kill()
     first.wait()
+    os.kill(children[-1], signal.SIGKILL)  # its child is all that is left of it
+    wait(lambda: len(running(children[-1])) == 1)
     assert read_state(made) is None
-    assert not bring_down(made)  # there was no supervisor, but what it left is ended
-    wait(lambda: not any(alive(pid) for pid in children))
+    assert bring_down(made)  # there is no supervisor, but what it left is ended
+    assert not any(running(group) for group in children)
+    assert not bring_down(made)
+
+
+@pytest.mark.parametrize("spelling", ["fed", "./fed/", "elsewhere/../fed", "link"])
+def test_a_deployment_is_found_however_its_folder_is_spelled(
+    tmp_path, start, monkeypatch, spelling
+):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("fed")
+    monkeypatch.chdir(tmp_path)
+    made = init_deployment("elsewhere/../fed", LONDON, tls=False)
+    process = start(made)
+    wait(lambda: is_up(made))
+    children, found = groups(made), Deployment.load(spelling)
+    assert read_state(found)["supervisor"] == process.pid
+    with pytest.raises(aw.InvalidInput, match="is up"):
+        bring_up(found)
+    threading.Thread(target=process.wait).start()  # it is this process's to see off
+    assert bring_down(found)
+    assert not any(running(group) for group in children)
+    assert not (tmp_path / "fed" / "state.json").exists()
+
+
+def test_what_does_not_end_is_not_forgotten(tmp_path, start, monkeypatch):
+    made = init_deployment(tmp_path / "fed", LONDON, tls=False)
+    first = start(made)
+    wait(lambda: is_up(made))
+    children = groups(made)
+    first.kill()
+    first.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(supervisor, "_end_group", lambda *_: None)  # as if they were another user's
+        patch.setattr(supervisor, "PATIENCE", 0.2)
+        with pytest.raises(aw.RunIncomplete, match=f"{children[0]}.* do not end"):
+            bring_down(made)
+    assert all(running(group) for group in children)
+    assert bring_down(made)
+    assert not any(running(group) for group in children)
+
+
+def test_another_process_of_the_same_number_is_left_alone(tmp_path):
+    made = init_deployment(tmp_path / "fed", LONDON, tls=False)
+    other = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        one = {"pid": other.pid, "born": 1.0, "running": True, "restarts": 0, "started": 1.0}
+        state = {"supervisor": other.pid, "born": 1.0, "ready": True, "processes": {"x": one}}
+        (made.folder / "state.json").write_text(json.dumps(state))
+        assert not bring_down(made)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_port_in_use_is_named_before_anything_starts(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for first, who in ((port, "the SuperLink"), (port - 1, "the node of 'client 1'")):
+            made = init_deployment(tmp_path / str(first), LONDON, tls=False, port=first)
+            with pytest.raises(aw.InvalidInput, match=rf"{port} \(.*{who} needs.* --port 0"):
+                bring_up(made)
+            assert not (made.folder / "logs").exists()
+            moved = change_layout(made, port=0)
+            assert port not in (moved.port, *(node.port for node in moved.nodes))
+            assert Deployment.load(made.folder) == moved
+            assert f"--port {moved.port}" in (made.folder / "commands.txt").read_text()
+
+
+def test_ports_can_be_changed_and_keys_stay(tmp_path):
+    made = init_deployment(tmp_path / "fed", LONDON)
+    keys = [(made.folder / node.folder / "node.key").read_bytes() for node in made.nodes]
+    moved = change_layout(made, port=23_000)
+    assert [moved.port, *(node.port for node in moved.nodes)] == [23_000, 23_001, 23_002, 23_003]
+    assert keys == [(made.folder / node.folder / "node.key").read_bytes() for node in moved.nodes]
+    profile = tomllib.loads((made.folder / "flwr" / "config.toml").read_text())
+    assert profile["superlink"]["agewise"]["address"] == "127.0.0.1:23000"
+
+
+def told_to_nodes(made):
+    """What Flower makes of the nodes' configuration."""
+    commands = [made.node_command(node) for node in made.nodes]
+    return [parse_config_args([c[c.index("--node-config") + 1]]) for c in commands]
+
+
+def test_apps_find_their_node_configuration(tmp_path):
+    made = init_deployment(
+        tmp_path / "fe d", LONDON, tls=False, node_config="data='/srv/my meters'  batch-size=32"
+    )
+    assert told_to_nodes(Deployment.load(made.folder)) == [
+        {
+            "agewise-config": str(made.folder / node.folder / "node.toml"), "partition-id": number,
+            "num-partitions": 3, "data": "/srv/my meters", "batch-size": 32,
+        }
+        for number, node in enumerate(made.nodes)
+    ]  # fmt: skip
+    changed = change_layout(made, node_config='fast=true rate=0.5 name="x=1"')
+    assert told_to_nodes(changed)[0].items() >= {"fast": True, "rate": 0.5, "name": "x=1"}.items()
+    assert "data" not in told_to_nodes(changed)[0]
+    assert "fast=true" in (made.folder / "systemd" / "agewise-node-001.service").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("meters", "key=value pairs"),
+        ("a=1 b", "key=value pairs"),
+        ("a=1,b=2", "a text in quotes"),
+        ("a=text", "a text in quotes"),
+        ("a=file.toml", "a text in quotes"),
+        ("a=1 a=2", "each key once"),
+        ("a=[1]", "a text in quotes"),
+        ("a=2020-01-01", "a text in quotes"),
+        ('a="x', "key=value pairs"),
+        ("partition-id=4", "keys other than"),
+        ('agewise-config="mine.toml"', "keys other than"),
+    ],
+)
+def test_odd_node_configuration_is_refused(tmp_path, text, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        init_deployment(tmp_path / "fed", LONDON, tls=False, node_config=text)
+    assert not (tmp_path / "fed").exists()
+
+
+def entry(number, status="online", at="2026-01-01 12:00:00Z"):
+    return {"node-id": str(number), "status": status, "online-at": at}
+
+
+NOON = 1767268800.4
+"""Noon of the first of January, and a little, in seconds."""
+
+
+@pytest.mark.parametrize(
+    ("one", "process", "there"),
+    [
+        (entry(7), {}, True),
+        (entry(7, "offline"), {}, False),
+        (entry(7, "registered", "N/A"), {}, False),
+        (entry(7), {"started": NOON + 2}, False),  # the one before it, which was killed
+        (entry(7), {"running": False}, False),
+        (entry(8), {}, False),
+        (None, {}, False),
+    ],
+)
+@pytest.mark.parametrize("tls", [True, False])
+def test_running_is_not_joined(tmp_path, monkeypatch, tls, one, process, there):
+    made = init_deployment(tmp_path / "fed", LONDON, tls=tls)
+    if tls:
+        (made.folder / "server" / "registered.json").write_text('{"client 1": "7"}')
+    else:
+        (made.folder / "logs").mkdir()
+        made.log_of("client 1").write_text("SuperNode ID: 3\n...\nINFO : SuperNode ID: 7\n")
+    answer = {"success": True, "nodes": [one] if one else []}
+    monkeypatch.setattr(membership, "ask_flower", lambda *_: answer)
+    ours = {"running": True, "started": NOON, **process}
+    found = membership.joined_nodes(made, {"processes": {"client 1": ours}})
+    assert found == {"client 1": there, "client 2": False, "client 3": False}
+
+
+def test_nodes_that_do_not_join_are_named_with_their_logs(tmp_path, monkeypatch):
+    made = init_deployment(tmp_path / "fed", LONDON, tls=False)
+    joined = iter([1, 2, 2, 3])
+
+    def some(deployment, _):
+        count = next(joined)
+        return {node.name: i < count for i, node in enumerate(deployment.nodes)}
+
+    monkeypatch.setattr(membership, "read_state", lambda _: {"processes": {}})
+    monkeypatch.setattr(membership, "joined_nodes", some)
+    monkeypatch.setattr(membership, "PAUSE", 0.0)
+    with pytest.raises(aw.RunIncomplete) as failed:
+        membership.wait_for_nodes(made, -1.0)
+    assert "'client 2' (log: " in str(failed.value)
+    assert str(made.log_of("client 3")) in str(failed.value)
+    assert "client 1" not in str(failed.value)
+    seen = []
+    membership.wait_for_nodes(made, 60.0, lambda *count: seen.append(count))
+    assert seen == [(2, 3), (2, 3), (3, 3)]
 
 
 @pytest.mark.parametrize(

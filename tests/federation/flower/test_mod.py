@@ -16,10 +16,11 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
 from grid import InProcessGrid, Node, identity  # noqa: F401
 
 import agewise as aw
-from agewise.federation.flower import server_app
+from agewise.federation.flower import conductor, mod
 from agewise.federation.flower.client_app import introduce
 from agewise.federation.flower.mod import PlanHelper, _clipped, age_dp_mod
 from agewise.federation.flower.node import write_node
@@ -31,7 +32,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(server_app, "POLL", 0.005)
+    monkeypatch.setattr(conductor, "POLL", 0.005)
 
 
 def config(folder, name="client 3", **changes):
@@ -66,6 +67,12 @@ def ask(app, node_config, order, start):
     )  # fmt: skip
     message.metadata.__dict__["_message_id"] = "m"
     return app(message, Context(1, 7, node_config, RecordDict(), {}))
+
+
+def refusal(reply):
+    """The one word with which a client refuses, as strategies of Flower take it."""
+    assert reply.error.code == 6
+    return reply.error.reason
 
 
 def events(folder, name="client 3"):
@@ -107,8 +114,7 @@ def test_a_budget_holds_over_rounds(tmp_path):
     where = config(tmp_path, policy=aw.Policy(max_aged_epsilon=PROBLEM.epsilon))
     ask(app, where, PlanHelper(PLAN, "round-1").order("client 3"), np.zeros(4))
     reply = ask(app, where, PlanHelper(PLAN, "round-2").order("client 3"), np.zeros(4))
-    assert "budget" in reply.content["agewise"]["refusal"]
-    assert "arrays" not in reply.content
+    assert refusal(reply) == "budget"
     assert len(events(tmp_path)) == 1
 
 
@@ -146,14 +152,14 @@ def test_without_an_order_nothing_leaves(tmp_path):
         RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(2))})}), 7, MessageType.TRAIN
     )
     reply = app(message, Context(1, 7, config(tmp_path), RecordDict(), {}))
-    assert "order" in reply.content["agewise"]["refusal"]
+    assert refusal(reply) == "order"
     assert not calls
 
 
 def test_an_order_for_another_client_is_refused(tmp_path):
     app, _ = app_that_returns(np.zeros(2))
     reply = ask(app, config(tmp_path), PlanHelper(PLAN, "r").order("client 1"), np.zeros(2))
-    assert "order" in reply.content["agewise"]["refusal"]
+    assert refusal(reply) == "order"
 
 
 @pytest.mark.parametrize("clip", [0, -1, float("nan"), float("inf")])
@@ -177,13 +183,25 @@ def test_the_helper_knows_who_is_due_and_who_is_who(tmp_path):
         helper.nodes(grid)
 
 
+def test_the_helper_believes_keys_rather_than_names(tmp_path):
+    app, _ = app_that_returns(np.zeros(2))
+    impostor = Node(app, config(tmp_path, "client 1"))
+    nodes = [impostor, *(Node(app, config(tmp_path, c.name)) for c in PROBLEM.clients[:2])]
+    grid = InProcessGrid(nodes)
+    keyed = {"client 1": 102, "client 2": 103, "client 3": 999, "other": 101}
+    assert PlanHelper(PLAN, "r", keyed).nodes(grid) == {"client 1": 102, "client 2": 103}
+    assert not grid.pushed  # nobody was asked
+
+
 def test_the_example_app_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "flower"))
     from agewise_example import client_app
     from agewise_example import server_app as example
 
     nodes = [Node(client_app.app, config(tmp_path, c.name)) for c in PROBLEM.clients]
-    context = Context(1, 1, {}, RecordDict(), {"epsilon": 0.5, "run": "histogram-1"})
+    context = Context(
+        1, 1, {}, RecordDict(), {"epsilon": 0.5, "run": "histogram-1", "deployment": ""}
+    )
     example.app(InProcessGrid(nodes), context)
     assert "shares of records" in capsys.readouterr().out
     for client in PROBLEM.clients:
@@ -226,26 +244,147 @@ def arrays(**parts):
 def test_nothing_but_the_update_leaves(tmp_path, reply):
     order = PlanHelper(PLAN, "r").order("client 3")
     told = ask(misbehaving(reply), config(tmp_path), order, np.zeros(2))
-    assert not told.has_error()
-    assert set(told.content) == {"agewise"}
-    assert "123.4" not in str(told.content)
+    assert refusal(told) == "records"
     assert not events(tmp_path)
 
 
-def test_other_messages_are_refused(tmp_path):
-    message = Message(RecordDict(), 7, MessageType.EVALUATE)
-    app = misbehaving(arrays(w=np.zeros(2)))
-    told = app(message, Context(1, 7, config(tmp_path), RecordDict(), {}))
-    assert "123.4" not in str(told.content)
+@pytest.mark.parametrize("kind", ["evaluate", "query", "query.odd"])
+def test_other_messages_pass_untouched(kind):
+    """Even on a node that has no configuration of ours."""
+    message, answer = Message(RecordDict(), 7, kind), object()
+    seen = []
+
+    def call_next(*given):
+        seen.append(given)
+        return answer
+
+    context = Context(1, 7, {}, RecordDict(), {})
+    assert age_dp_mod(clip=1.0)(message, context, call_next) is answer
+    assert seen == [(message, context)]
 
 
 def test_the_mod_keeps_to_the_nodes_own_aggregation(tmp_path):
     app, calls = app_that_returns(np.zeros(2))
     far = PlanHelper(aw.plan(PROBLEM.replace(aggregate_at=500)), "r").order("client 3")
-    assert "order" in ask(app, config(tmp_path), far, np.zeros(2)).content["agewise"]["refusal"]
+    assert refusal(ask(app, config(tmp_path), far, np.zeros(2))) == "order"
     assert not calls  # refused before anything is computed
 
 
 def test_tiny_bounds_and_huge_updates():
     clipped = _clipped(np.full(3, 1e308), 3e-16)
     assert np.abs(clipped).sum() <= 3e-16 * (1 + 1e-9)
+
+
+def mirrored(**moves):
+    """An app that moves the arrays it is sent by so much, and evaluates."""
+    app = ClientApp(mods=[age_dp_mod(clip=1.0)])
+
+    @app.train()
+    def train(message, context):
+        sent = {key: one.numpy() for key, one in message.content["arrays"].items()}
+        moved = {key: np.asarray(old + moves[key], old.dtype) for key, old in sent.items()}
+        return arrays(**moved)(message)
+
+    @app.evaluate()
+    def evaluate(message, context):
+        metrics = MetricRecord({"num-examples": 1, "accuracy": 0.75})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    return app
+
+
+def send(app, node_config, order, **parts):
+    record = ArrayRecord({key: Array(value) for key, value in parts.items()})
+    message = Message(RecordDict({"arrays": record, "agewise": order}), 7, MessageType.TRAIN)
+    message.metadata.__dict__["_message_id"] = "m"
+    return app(message, Context(1, 7, node_config, RecordDict(), {}))
+
+
+def test_scalars_and_counters_come_back(tmp_path):
+    """As batch normalisation has them: a number without axes, and counts."""
+    app = mirrored(w=0.1, scale=0.1, batches=7, seen=7, on=True)
+    parts = {
+        "w": np.ones((2, 2), dtype=np.float32), "scale": np.asarray(1.0),
+        "batches": np.asarray(3, dtype=np.int64), "seen": np.arange(2, dtype=np.uint8),
+        "on": np.asarray([False]),
+    }  # fmt: skip
+    where, order = config(tmp_path), PlanHelper(PLAN, "r").order("client 3")
+    for reply in (send(app, where, order, **parts), send(app, where, order, **parts)):
+        found = {key: one.numpy() for key, one in reply.content["arrays"].items()}
+        for key, old in parts.items():
+            assert (found[key].shape, found[key].dtype) == (old.shape, old.dtype)
+            assert (found[key] == old).all() == (old.dtype.kind != "f")  # counts cannot be noised
+    (event,) = events(tmp_path)
+    assert len(event.payload) == 8 * 5  # the floats
+
+
+@pytest.mark.parametrize("odd", [np.zeros(2, dtype=complex), np.asarray(["a"]), None])
+def test_arrays_that_cannot_be_noised_are_refused_before_training(tmp_path, odd):
+    app, calls = app_that_returns(np.zeros(2))
+    parts = {"w": np.zeros(2)} if odd is not None else {}
+    extra = np.zeros(2, dtype=int) if odd is None else odd
+    reply = send(app, config(tmp_path), PlanHelper(PLAN, "r").order("client 3"), x=extra, **parts)
+    assert refusal(reply) == "order"
+    assert not calls
+    assert not (tmp_path / "client 3" / "releases.ledger").exists()
+
+
+def test_nothing_is_recorded_that_cannot_be_sent(tmp_path, monkeypatch):
+    def broken(_):
+        raise TypeError("no such array")
+
+    app, where = mirrored(w=0.1), config(tmp_path)
+    order = PlanHelper(PLAN, "r").order("client 3")
+    with monkeypatch.context() as patch:
+        patch.setattr(mod, "FlowerArray", broken)
+        assert refusal(send(app, where, order, w=np.zeros(2))) == "records"
+    assert not events(tmp_path)
+    assert not send(app, where, order, w=np.zeros(2)).has_error()
+
+
+def test_short_floats_hold_what_they_can(tmp_path):
+    """Noise beyond the largest float16 ends there: infinity would spoil every average."""
+    tiny = config(tmp_path)
+    app = ClientApp(mods=[age_dp_mod(clip=1e9)])
+    app.train()(lambda message, _: arrays(w=np.zeros(50, dtype=np.float16))(message))
+    order = PlanHelper(PLAN, "r").order("client 3")
+    reply = send(app, tiny, order, w=np.zeros(50, dtype=np.float16))
+    found = reply.content["arrays"]["w"].numpy()
+    assert np.isfinite(found).all()
+    assert np.abs(found).max() == np.finfo(np.float16).max
+
+
+class PlannedFedAvg(FedAvg):
+    """FedAvg, with each client's order in its message."""
+
+    def __init__(self, helper, nodes, **choices):
+        super().__init__(**choices)
+        self.helper, self.names = helper, {node: name for name, node in nodes.items()}
+        self.counts = []
+
+    def configure_train(self, *given):
+        for message in super().configure_train(*given):
+            node = message.metadata.dst_node_id
+            order = self.helper.order(self.names[node])
+            content = RecordDict({**message.content, "agewise": order})
+            yield Message(content, node, message.metadata.message_type)
+
+    def aggregate_train(self, server_round, replies):
+        told = list(replies)
+        self.counts.append([message.has_error() for message in told])
+        return super().aggregate_train(server_round, told)
+
+
+def test_fedavg_counts_a_refusal_as_a_failure_and_goes_on(tmp_path):
+    names = [c.name for c in PROBLEM.clients]
+    app = mirrored(w=0.1)
+    poor = {"policy": aw.Policy(max_classical_epsilon=1e-3)}
+    nodes = [Node(app, config(tmp_path, n, **(poor if n == names[0] else {}))) for n in names]
+    grid = InProcessGrid(nodes)
+    helper = PlanHelper(PLAN, "r", dict(zip(names, grid.nodes, strict=True)))
+    strategy = PlannedFedAvg(helper, helper.nodes(grid), min_available_nodes=3)
+    result = strategy.start(grid, ArrayRecord({"w": Array(np.zeros(3))}), num_rounds=1)
+    assert sorted(strategy.counts[0]) == [False, False, True]
+    assert result.arrays["w"].numpy().shape == (3,)
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(0.75)
+    assert [len(events(tmp_path, name)) for name in names] == [0, 1, 1]

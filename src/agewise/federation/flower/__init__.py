@@ -9,7 +9,7 @@ from agewise.errors import InvalidInput
 
 def require_flower() -> None:
     """Raise a helpful error where Flower is not installed."""
-    if importlib.util.find_spec("flwr") is None:
+    if any(importlib.util.find_spec(name) is None for name in ("flwr", "psutil")):
         raise InvalidInput(
             "engine", "'flower'", "an installation with Flower", "pip install 'agewise[flower]'"
         )

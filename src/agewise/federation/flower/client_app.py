@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from logging import INFO, WARNING
+from typing import get_args
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.client import refusal_reason
 from agewise.federation.flower.node import Node
-from agewise.federation.messages import BadMessage, Order, Refusal, RefusalReason
+from agewise.federation.messages import BadMessage, Order, RefusalReason
 
 RECORD = "agewise"
 """The record of a Flower message that holds what Agewise says."""
 CONFIG_KEY = "agewise-config"
+REASONS: tuple[str, ...] = get_args(RefusalReason)
 
 app = ClientApp()
 
@@ -39,27 +42,26 @@ def reply_to(message: Message, **fields: str | float | int) -> Message:
 
 @app.query("agewise")
 def introduce(message: Message, context: Context) -> Message:
-    """Say which client this node is, and what its clock shows."""
+    """Say which client this node is, and what its clock shows.
+
+    If the message carries an order, try it first, release nothing, and refuse if `answer` would.
+    """
     try:
-        name = node_of(context).client.name
-    except AgewiseError as error:
-        log(WARNING, "agewise: %s", error)
-        return reply_to(message, client="", time=time.time())
-    return reply_to(message, client=name, time=time.time())
+        node = node_of(context)
+        if RECORD in message.content and "order" in message.content[RECORD]:
+            node.rehearse(order_in(message))
+    except Exception as error:
+        return refuse(message, error)
+    return reply_to(message, client=node.client.name, time=time.time())
 
 
 @app.train()
 def answer(message: Message, context: Context) -> Message:
     """Carry an order out: the stored bytes, or one word of refusal. Details stay in this log."""
-    run, client = "?", "?"
     try:
-        node = node_of(context)
-        client = node.client.name
-        order = order_in(message)
-        run = order.run
-        payload, clipped = node.answer(order)
+        payload, clipped = node_of(context).answer(order_in(message))
     except Exception as error:
-        return refuse(message, run, client, error)
+        return refuse(message, error)
     if clipped:
         log(INFO, "agewise: %d readings were moved to a state", clipped)
     return reply_to(message, upload=payload.decode())
@@ -72,13 +74,18 @@ def order_in(message: Message) -> Order:
     return Order.decode(str(message.content[RECORD]["order"]).encode())
 
 
-def refuse(message: Message, run: str, client: str, error: Exception) -> Message:
-    """One word for the server, everything else for this node's own log."""
+def refuse(message: Message, error: Exception) -> Message:
+    """An error as Flower's strategies count them: one word; everything else is for our own log."""
     log(WARNING, "agewise: refused: %s: %s", type(error).__name__, error)
     reason: RefusalReason = "records"
     if isinstance(error, BadMessage):
         reason = "order"
     elif isinstance(error, AgewiseError):
         reason = refusal_reason(error)
-    refusal = Refusal(run=run, client=client, reason=reason)
-    return reply_to(message, refusal=refusal.encode().decode())
+    return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)
+
+
+def refusal_in(message: Message) -> str | None:
+    """The word with which a client refused; None if the message is anything else."""
+    refused = message.has_error() and message.error.code == ErrorCode.MOD_FAILED_PRECONDITION
+    return message.error.reason if refused and message.error.reason in REASONS else None

@@ -8,9 +8,7 @@ import re
 import shlex
 import socket
 import sys
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +17,12 @@ import tomli_w
 
 from agewise.errors import InvalidInput, whole
 from agewise.federation.flower import require_flower
+from agewise.federation.flower.certificates import (
+    LOOPBACK,
+    make_certificates,
+    make_node_key,
+    write_private,
+)
 from agewise.federation.flower.node import write_node
 from agewise.federation.journal import probe_folder
 from agewise.federation.local import refuse_stand_in
@@ -29,9 +33,10 @@ VERSION = 1
 HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,63}")
 PROFILE = "agewise"
 """The name of the SuperLink connection in the deployment's Flower configuration."""
-VALID_DAYS = 825
-LOOPBACK = "127.0.0.1"
 REGISTERED = "server/registered.json"
+OWN_KEYS = ("agewise-config", "partition-id", "num-partitions")
+"""Keys of a node's configuration in Flower that say which node it is."""
+PAIR = re.compile(r"""(?<!\S)[A-Za-z0-9_-]+=("[^"]*"|'[^']*'|[^\s"']+)(?!\S)""")
 RESERVED = ("superlink", "superexec", "register", "supervisor")
 """Names of processes, which no client may have."""
 
@@ -54,11 +59,13 @@ class Deployment:
     port: int
     tls: bool
     nodes: tuple[Node, ...]
+    node_config: str = ""
+    """What Flower apps find in `context.node_config` beside the node's own place."""
 
     @classmethod
     def load(cls, folder: Path | str) -> Deployment:
-        """Read the layout of a deployment."""
-        place = Path(folder).absolute()
+        """Read the layout of a deployment, however its folder is spelled."""
+        place = Path(folder).resolve()
         try:
             document = json.loads((place / "deployment.json").read_text(encoding="utf-8"))
             if document["version"] != VERSION:
@@ -66,7 +73,8 @@ class Deployment:
                     "deployment", f"{folder} of version {document['version']}", f"version {VERSION}"
                 )
             nodes = tuple(Node(**node) for node in document["nodes"])
-            return cls(place, document["host"], document["port"], document["tls"], nodes)
+            where, further = (document["host"], document["port"]), document.get("node_config", "")
+            return cls(place, *where, document["tls"], nodes, str(further))
         except FileNotFoundError:
             raise InvalidInput(
                 "deployment", str(folder), "a folder made by: agewise deploy init"
@@ -105,6 +113,11 @@ class Deployment:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
         }
 
+    def log_of(self, name: str) -> Path:
+        """Where a process of the deployment writes its log."""
+        stems = {node.name: Path(node.folder).name for node in self.nodes}
+        return self.folder / "logs" / f"{stems.get(name, name)}.log"
+
     def superlink_command(self) -> list[str]:
         """The command of the SuperLink: apps run outside of it, so that it may be restarted."""
         safe = [
@@ -132,15 +145,17 @@ class Deployment:
 
     def node_command(self, node: Node) -> list[str]:
         """The command of one client's SuperNode."""
-        place = self.folder / node.folder
+        place, number = self.folder / node.folder, self.nodes.index(node)
         safe = [
             "--root-certificates", str(self.folder / "ca" / "ca.crt"),
             "--auth-supernode-private-key", str(place / "node.key"),
         ]  # fmt: skip
+        config = f"agewise-config={json.dumps(str(place / 'node.toml'))} partition-id={number} "
+        config += f"num-partitions={len(self.nodes)} {self.node_config}"
         return [
             "flower-supernode", *(safe if self.tls else ["--insecure"]),
             "--superlink", self.address, "--port", str(node.port),
-            "--node-config", f"agewise-config={json.dumps(str(place / 'node.toml'))}",
+            "--node-config", config.strip(),
         ]  # fmt: skip
 
 
@@ -156,31 +171,31 @@ def init_deployment(
     seed: int | None = None,
     stand_in: bool = False,
     starts_at: int = 0,
+    node_config: str = "",
 ) -> Deployment:
     """Lay out a federation for the clients of a problem; refuse a folder that is not empty.
 
     Port 0 takes free ports. Each node gets simulated records (from `seed`) unless `readings`
-    names a file. `stand_in` makes the noise reproducible, and the nodes say so.
+    names a file. `stand_in` makes the noise reproducible, and the nodes say so. `node_config`
+    ("key=value ...") is for apps, which find it in their `context.node_config`.
     """
     require_flower()
     refuse_stand_in(stand_in, readings)
-    place = Path(folder).absolute()
+    further = checked_node_config(node_config)
+    place = Path(folder).resolve()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InvalidInput("deployment folder", str(folder), "a new or empty folder")
     _refuse_names(place, host, problem)
     probe_folder("deployment folder", place)
-    whole("port", port, 0, 65535 - len(problem.clients))
-    ports = [port, *range(port + 1, port + 1 + len(problem.clients))] if port else _free_ports(
-        len(problem.clients) + 1
-    )  # fmt: skip
+    ports = _ports(port, len(problem.clients))
     nodes = tuple(
         Node(c.name, f"nodes/{index:03d}-{quote(c.name, safe='')[:60]}", at)
         for index, (c, at) in enumerate(zip(problem.clients, ports[1:], strict=True), start=1)
     )
-    made = Deployment(place, host, ports[0], tls, nodes)
+    made = Deployment(place, host, ports[0], tls, nodes, further)
     (place / "server").mkdir(parents=True)
     (place / "flwr").mkdir()
-    _write_private(place / "server" / "superexec.secret", os.urandom(32).hex().encode())
+    write_private(place / "server" / "superexec.secret", os.urandom(32).hex().encode())
     base = int.from_bytes(os.urandom(7)) if seed is None else seed
     records: dict[str, Any] = {"kind": "simulated", "seed": base}
     if readings is not None:
@@ -192,12 +207,72 @@ def init_deployment(
             stand_in_seed=base if stand_in else None, starts_at=starts_at,
         )  # fmt: skip
     if tls:
-        _certificates(place, host)
+        make_certificates(place, host)
         for node in nodes:
-            _node_key(place / node.folder)
+            make_node_key(place / node.folder)
     _write_units(made)
     _write_connection(made)
     return made
+
+
+def change_layout(
+    deployment: Deployment, *, port: int | None = None, node_config: str | None = None
+) -> Deployment:
+    """Give a deployment that is down other ports or further node configuration.
+
+    Keys, certificates, node files and ledgers stay; commands and systemd units are written anew.
+    """
+    made = deployment
+    if node_config is not None:
+        made = replace(made, node_config=checked_node_config(node_config))
+    if port is not None:
+        ports = _ports(port, len(made.nodes))
+        nodes = [replace(n, port=at) for n, at in zip(made.nodes, ports[1:], strict=True)]
+        made = replace(made, port=ports[0], nodes=tuple(nodes))
+    _write_units(made)
+    _write_connection(made)
+    return made
+
+
+def checked_node_config(text: str) -> str:
+    """Return further node configuration as Flower reads it, or say what is wrong with it."""
+    from click import ClickException  # noqa: PLC0415
+    from flwr.common.config import parse_config_args  # noqa: PLC0415
+
+    form = 'key=value pairs with spaces between, as in: data="/srv/meters" batch-size=32'
+    pairs = [found[0] for found in PAIR.finditer(text)]
+    if PAIR.sub("", text).strip():
+        raise InvalidInput("node_config", text, form)
+    try:
+        values = parse_config_args([" ".join(pairs), ""])  # one alone might be read as a file
+    except (ClickException, ValueError):
+        raise InvalidInput(
+            "node_config",
+            text,
+            form,
+            "A value is a text in quotes, a number, true or false; give each key once.",
+        ) from None
+    for key, value in values.items():
+        if key in OWN_KEYS:
+            others = "keys other than " + ", ".join(OWN_KEYS)
+            raise InvalidInput("node_config", f"{key}={value}", others, "Each node has its own.")
+    return " ".join(pairs)
+
+
+def busy_ports(deployment: Deployment) -> dict[int, str]:
+    """The ports of a deployment that cannot be listened on now, and why."""
+    wanted = {deployment.port: (deployment.host, "the SuperLink")}
+    wanted |= {n.port: (LOOPBACK, f"the node of {n.name!r}") for n in deployment.nodes}
+    busy = {}
+    for port, (host, who) in wanted.items():
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
+        except OSError as error:
+            busy[port] = f"{error.strerror}; {who} needs it"
+    return busy
 
 
 def _refuse_names(place: Path, host: str, problem: Problem) -> None:
@@ -220,7 +295,7 @@ def elsewhere(
     """Lay out the connection to a SuperLink that somebody else runs."""
     require_flower()
     host, port, authority = checked_address(address, root_certificates)
-    place = Path(folder).absolute()
+    place = Path(folder).resolve()
     if authority is not None:
         (place / "ca").mkdir(parents=True)
         (place / "ca" / "ca.crt").write_bytes(authority)
@@ -264,9 +339,15 @@ def _write_connection(made: Deployment) -> None:
     (made.folder / "flwr" / "config.toml").write_text(tomli_w.dumps(home), encoding="utf-8")
     document = {
         "version": VERSION, "host": made.host, "port": made.port, "tls": made.tls,
-        "nodes": [vars(node) for node in made.nodes],
+        "nodes": [vars(node) for node in made.nodes], "node_config": made.node_config,
     }  # fmt: skip
     (made.folder / "deployment.json").write_text(json.dumps(document, indent=2), encoding="utf-8")
+
+
+def _ports(first: int, nodes: int) -> list[int]:
+    """The SuperLink's port and the nodes'; free ones if `first` is 0."""
+    whole("port", first, 0, 65535 - nodes)
+    return list(range(first, first + 1 + nodes)) if first else _free_ports(nodes + 1)
 
 
 def _free_ports(count: int) -> list[int]:
@@ -279,99 +360,10 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _write_private(path: Path, content: bytes) -> None:
-    """Write a secret that only its owner may read."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-
-
-def _certificates(place: Path, host: str) -> None:
-    """Make a CA and the SuperLink's certificate, signed by it."""
-    from cryptography import x509  # noqa: PLC0415  (comes with Flower)
-    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID  # noqa: PLC0415
-
-    def name(text: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-    now = datetime.now(UTC)
-    ca_key, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    start = (
-        x509.CertificateBuilder()
-        .issuer_name(name("Agewise deployment CA"))
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + timedelta(days=VALID_DAYS))
-    )
-    usage = {
-        "content_commitment": False, "key_encipherment": False, "data_encipherment": False,
-        "key_agreement": False, "encipher_only": False, "decipher_only": False,
-    }  # fmt: skip
-    ca = (
-        start.subject_name(name("Agewise deployment CA"))
-        .serial_number(x509.random_serial_number())
-        .public_key(ca_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(
-            x509.KeyUsage(digital_signature=True, key_cert_sign=True, crl_sign=True, **usage),
-            critical=True,
-        )
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), False)
-        .sign(ca_key, hashes.SHA384())
-    )
-    try:
-        other: list[x509.GeneralName] = [x509.IPAddress(ip_address(host))]
-    except ValueError:
-        other = [x509.DNSName(host)]
-    names = [x509.DNSName("localhost"), x509.IPAddress(ip_address(LOOPBACK))]
-    names += [one for one in other if one not in names]
-    server = (
-        start.subject_name(name(host))
-        .serial_number(x509.random_serial_number())
-        .public_key(key.public_key())
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(
-            x509.KeyUsage(digital_signature=True, key_cert_sign=False, crl_sign=False, **usage),
-            critical=True,
-        )
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), False
-        )
-        .sign(ca_key, hashes.SHA384())
-    )
-    pem = serialization.Encoding.PEM
-    form = serialization.PrivateFormat.PKCS8
-    plain = serialization.NoEncryption()
-    (place / "ca").mkdir()
-    (place / "ca" / "ca.crt").write_bytes(ca.public_bytes(pem))
-    _write_private(place / "ca" / "ca.key", ca_key.private_bytes(pem, form, plain))
-    (place / "server" / "server.crt").write_bytes(server.public_bytes(pem))
-    _write_private(place / "server" / "server.key", key.private_bytes(pem, form, plain))
-
-
-def _node_key(place: Path) -> None:
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-
-    key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    _write_private(place / "node.key", private)
-    (place / "node.pub").write_bytes(public + b"\n")
-
-
 def _write_units(made: Deployment) -> None:
     """Write systemd units and plain commands for those who do not want our supervisor."""
     units = made.folder / "systemd"
-    units.mkdir()
+    units.mkdir(exist_ok=True)
     lines = {
         "agewise-superlink": made.superlink_command(),
         "agewise-superexec": made.superexec_command(),

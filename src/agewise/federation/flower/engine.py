@@ -1,17 +1,10 @@
-"""Run a plan on Flower, and follow it from outside by its log."""
+"""Run a plan on Flower: lay out, bring up, submit, and build the result from what it published."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import json
-import re
-import subprocess
-import threading
-import time
 import tomllib
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,26 +15,22 @@ import numpy as np
 from agewise.errors import InvalidInput, positive, whole
 from agewise.federation.flower import require_flower
 from agewise.federation.flower.deployment import (
-    PROFILE,
     Deployment,
+    busy_ports,
+    change_layout,
     checked_address,
     elsewhere,
     init_deployment,
 )
+from agewise.federation.flower.submission import Submission
 from agewise.federation.flower.supervisor import answers, bring_down, bring_up, healthy, read_state
-from agewise.federation.journal import RunFolder, Settings
+from agewise.federation.journal import RunFolder, Settings, how_to_retry
 from agewise.federation.local import Clock, make_settings
 from agewise.federation.result import RunResult, Watcher, conclude
 from agewise.federation.server import OnMissing, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.plan import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
-
-LINE = re.compile(r"^\S*INFO\s*\S*:\s+agewise-(step|result) (\S.*)$")
-"""A line of the ServerApp's log that is meant for us: nothing may stand before it."""
-LARGEST_RESULT = 2**28
-OUTAGE = 120.0
-"""Seconds for which a SuperLink may be away while a run is followed."""
 
 APP = """\
 [build-system]
@@ -107,7 +96,7 @@ def run_on_flower(
         wait=positive("wait", wait),
         slot_timeout=positive("slot_timeout", slot_timeout),
         at_once=whole("at_once", at_once, 1),
-        deployment=None if deployment is None else str(Path(deployment).absolute()),
+        deployment=None if deployment is None else str(Path(deployment).resolve()),
     )
     if superlink is not None:
         if deployment is not None:
@@ -137,7 +126,7 @@ def run_on_flower(
 
 
 def resume_on_flower(folder: Path, watch: Watcher | None = None) -> RunResult:
-    """Go on with a run: the same orders again, which clients that have released answer alike."""
+    """Go on with a run: order from those not heard; who has released sends the same bytes."""
     require_flower()
     place, plan, settings = RunFolder.reopen(folder)
     return _follow(place, plan, settings, watch)
@@ -154,14 +143,20 @@ def _refuse_choices(**choices: Any) -> None:
 
 def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | None) -> RunResult:
     try:
+        server = Server(plan, settings.run, settings.on_missing, private=not settings.stand_in)
+        place.rebuild(server, settings)
         own = settings.deployment is None
         deployment = Deployment.load(place.path / "deployment" if own else str(settings.deployment))
+        if own and busy_ports(deployment):  # others have taken them since the run began
+            deployment = change_layout(deployment, port=0)
         with _up(deployment, own):
-            app = _write_app(place.path / "app", plan, settings, deployment)
-            found = _Submission(deployment, app, plan, _keeping(place, settings, watch)).wait()
-        server = Server(plan, settings.run, settings.on_missing, private=not settings.stand_in)
+            app = _write_app(place.path / "app", server, settings, deployment)
+            found = Submission(deployment, app, plan, _keeping(place, settings, watch)).wait()
         try:
-            for entry in found["journal"]:
+            known = len(server.inputs)
+            if found["journal"][:known] != server.inputs:
+                raise KeyError("journal")
+            for entry in found["journal"][known:]:
                 server.feed(entry)
             server.failure = found.get("failure") or server.failure
             if server.failure is None and server.finish().model != found["model"]:
@@ -176,9 +171,11 @@ def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | N
         try:
             return conclude(server, place, source, {})
         except RunIncomplete as failure:
+            again = how_to_retry(place, settings)
             if found.get("exit_code") == BudgetExceeded.exit_code:
-                raise BudgetExceeded(f"{failure} The client's own log says what remains.") from None
-            raise
+                why = f"{failure} The client's own log says what remains. {again}"
+                raise BudgetExceeded(why.rstrip()) from None
+            raise RunIncomplete(f"{failure} {again}".rstrip()) from None
     finally:
         place.close()
 
@@ -229,13 +226,14 @@ def _nobody_at(address: str) -> InvalidInput:
     )  # fmt: skip
 
 
-def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deployment) -> Path:
-    """Write the Flower app of a run: the plan, and two modules that point to ours."""
+def _write_app(folder: Path, server: Server, settings: Settings, deployment: Deployment) -> Path:
+    """Write the Flower app of a run: plan, journal, and two modules that point to ours."""
     code = folder / "agewise_run"
     code.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(APP, encoding="utf-8")
     (code / "__init__.py").write_text("", encoding="utf-8")
-    (code / "plan.json").write_text(plan.to_json(), encoding="utf-8")
+    (code / "plan.json").write_text(server.first_plan.to_json(), encoding="utf-8")
+    (code / "journal.json").write_text(json.dumps(server.inputs), encoding="utf-8")
     told = {
         "run": settings.run, "private": not settings.stand_in, "on_missing": settings.on_missing,
         "clock": settings.clock, "slot_seconds": settings.slot_seconds, "wait": settings.wait,
@@ -254,132 +252,6 @@ def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deploym
         encoding="utf-8",
     )
     return folder
-
-
-class _Submission:
-    """A run that was handed to a SuperLink."""
-
-    def __init__(
-        self, deployment: Deployment, app: Path, plan: Plan, watch: Watcher | None
-    ) -> None:
-        self.deployment, self.plan, self.watch = deployment, plan, watch
-        answer = self._flwr("run", str(app), PROFILE, "--format", "json")
-        if not answer.get("success"):
-            raise RunIncomplete(f"Flower did not take the run: {answer.get('error-message')}")
-        self.identity = str(answer["run-id"])
-        self.told = 0
-        self.result: dict[str, Any] | None = None
-
-    def wait(self) -> dict[str, Any]:
-        """Follow the log until the run has ended; return what it published."""
-        away: float | None = None
-        try:
-            while True:
-                self._read_log()
-                status = self._status()
-                if status.startswith("finished"):
-                    if self.result is None:
-                        self._read_log()
-                    break
-                if status:
-                    away = None
-                elif away is None:
-                    away = time.time()
-                    self._tell(Step(0, "", "outage", "the SuperLink does not answer"))
-                elif time.time() - away > OUTAGE:
-                    raise RunIncomplete(
-                        f"no SuperLink at {self.deployment.address} for {OUTAGE:.0f} s. What was "
-                        "released is in the ledgers; resume the run when it is back."
-                    )
-                time.sleep(1.0)
-        except KeyboardInterrupt:
-            self._flwr("stop", self.identity, PROFILE, "--format", "json")
-            raise
-        self._tell(Step(0, "", "flower", f"run {self.identity} {status}"))
-        if self.result is not None and self.result.get("complete") and "completed" not in status:
-            self.result = None
-        if self.result is None:
-            raise RunIncomplete(
-                f"Flower ended run {self.identity} as {status!r} without a result. See "
-                f"{self.deployment.folder / 'logs'}; resume the run to go on with it."
-            )
-        return self.result
-
-    def _read_log(self) -> None:
-        """Read the log as it grows, from its beginning; skip what was told before."""
-        process = subprocess.Popen(
-            ["flwr", "log", self.identity, PROFILE, "--stream"],
-            env=self.deployment.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace",
-        )  # fmt: skip
-        done = threading.Event()
-        keeper = threading.Thread(target=self._end_when_finished, args=(process, done))
-        keeper.start()
-        seen = 0
-        try:
-            for line in process.stdout or ():
-                found = LINE.match(line)
-                if found:
-                    seen += 1
-                    if seen > self.told:
-                        self.told = seen
-                        use = self._step if found[1] == "step" else self._found
-                        use(found[2])
-        finally:
-            done.set()
-            process.kill()
-            process.wait()
-            keeper.join()
-            if process.stdout is not None:
-                process.stdout.close()
-
-    def _end_when_finished(self, process: subprocess.Popen[str], done: threading.Event) -> None:
-        """End a log stream that outlives its run, or its SuperLink."""
-        while not done.wait(5.0):
-            if not healthy(self.deployment) or self._status().startswith("finished"):
-                if not done.wait(3.0):
-                    process.kill()
-                return
-
-    def _step(self, text: str) -> None:
-        with contextlib.suppress(ValueError, TypeError):
-            facts, closed, total = json.loads(text)
-            if self.watch is not None:
-                self.watch(Step(**facts), closed, total)
-
-    def _found(self, text: str) -> None:
-        with contextlib.suppress(ValueError, binascii.Error, zlib.error):
-            packed = base64.b64decode(text, validate=True)
-            document = json.loads(zlib.decompressobj().decompress(packed, LARGEST_RESULT))
-            if isinstance(document, dict):
-                self.result = document
-
-    def _tell(self, step: Step) -> None:
-        if self.watch is not None:
-            last = self.plan.problem.aggregate_at
-            self.watch(step, 0 if self.result is None else last, last)
-
-    def _status(self) -> str:
-        """Flower's word for how the run stands; empty if the SuperLink does not answer."""
-        answer = self._flwr("ls", PROFILE, "--run-id", self.identity, "--format", "json")
-        runs = answer.get("runs") or []
-        return str(runs[0]["status"]) if runs else ""
-
-    def _flwr(self, *arguments: str) -> dict[str, Any]:
-        try:
-            done = subprocess.run(
-                ["flwr", *arguments], env=self.deployment.environment, stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, check=False, timeout=120,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return {"success": False, "error-message": "no answer within 120 s"}
-        try:
-            start = done.stdout.index("{")
-            document: dict[str, Any] = json.loads(done.stdout[start:])
-        except ValueError:
-            lines = (done.stderr or done.stdout).strip().splitlines() or ["no answer"]
-            return {"success": False, "error-message": lines[-1]}
-        return document
 
 
 def _node_documents(deployment: Deployment) -> dict[str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -29,8 +30,8 @@ from flwr.serverapp import Grid
 from agewise.errors import InvalidInput, positive
 from agewise.federation.client import OrderRefused, own_terms
 from agewise.federation.flower.client_app import RECORD, node_of, order_in, refuse
+from agewise.federation.flower.conductor import introductions
 from agewise.federation.flower.node import Node
-from agewise.federation.flower.server_app import INTRODUCE, introductions
 from agewise.federation.messages import BadMessage, Order
 from agewise.federation.server import Server
 from agewise.federation.sources import client_generator
@@ -50,7 +51,9 @@ def age_dp_mod(clip: float, arrays: str = "arrays") -> Mod:
 
     `clip` bounds the ℓ1 norm of the update: by how much the reply's `arrays` differ from those of
     the message, which must have the same names, shapes and types. Train messages must carry an
-    order (`PlanHelper.order`). Anything else is refused, since it would leave without noise. For
+    order (`PlanHelper.order`). Arrays of whole numbers or truth values, such as the counters of
+    batch normalisation, are sent back as they came. Messages of other types pass untouched: what
+    an app answers to them, evaluations included, leaves without noise and without account. For
     the server to know which node is which client, the app must answer that:
     `app.query("agewise")(client_app.introduce)`.
 
@@ -58,37 +61,35 @@ def age_dp_mod(clip: float, arrays: str = "arrays") -> Mod:
         The update that leaves has an ℓ1 norm of at most `clip` before noise, so that whatever
         the app computed, one record moves it by at most 2·clip; noise and ledger event are for
         that sensitivity, the node's own process, target, aggregation slot and policy (formula
-        calibration). Asked again for the same order, the stored update is sent. What goes wrong
-        is told in one word.
+        calibration). Nothing is recorded that cannot be sent. Asked again for the same order, the
+        stored update is sent. What goes wrong is a Flower error of one word, which strategies
+        count as a failure.
     """
     bound = positive("clip", clip)
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        if message.metadata.message_type == INTRODUCE:
+        if message.metadata.message_type.split(".")[0] != MessageType.TRAIN:
             return call_next(message, context)
-        run, client = "?", "?"
         try:
-            node = node_of(context)
-            client = node.client.name
-            if message.metadata.message_type.split(".")[0] != MessageType.TRAIN:
-                raise OrderRefused(
-                    "only updates of train messages are noised, so nothing else leaves"
-                )
-            order = order_in(message)
-            run = order.run
-            before = _before(message, arrays)
+            node, order, before = node_of(context), order_in(message), _before(message, arrays)
+
+            def reply_with(event: Event) -> Message:
+                return _reply(message, before, arrays, event, node.client.samples)
+
             with Ledger(node.ledger) as ledger:
-                stored = ledger.find(run)
+                stored = ledger.find(order.run)
                 if stored is None:
                     share, allowed = _terms(node, order)
                     reply = call_next(message, context)
                     if reply.has_error():
                         raise InvalidInput("reply", "an error", "an update")
                     update = _clipped(_update(reply, before, arrays), bound)
-                    stored = _release(node, ledger, order, update, bound, share, allowed)
-            return _reply(message, before, arrays, stored, node.client.samples)
+                    stored = _release(
+                        node, ledger, order, update, bound, share, allowed, reply_with
+                    )
+            return reply_with(stored)
         except Exception as error:
-            return refuse(message, run, client, error)
+            return refuse(message, error)
 
     return mod
 
@@ -96,17 +97,21 @@ def age_dp_mod(clip: float, arrays: str = "arrays") -> Mod:
 class PlanHelper:
     """What a ServerApp of one's own needs of a plan: who is which node, what is due, the order.
 
-    Give every round its own `run` name: each is a release, and each is accounted for.
+    Give every round its own `run` name: each is a release, and each is accounted for. `keyed`
+    says which node has which client's key (`Deployment.load(folder).node_numbers()`), so that no
+    node can take another's name; without it, nodes are believed.
     """
 
-    def __init__(self, plan: Plan, run: str) -> None:
-        self.plan, self.run = plan, run
+    def __init__(self, plan: Plan, run: str, keyed: Mapping[str, int] | None = None) -> None:
+        self.plan, self.run, self.keyed = plan, run, keyed
         self.server = Server(plan, run)
 
     def nodes(self, grid: Grid) -> dict[str, int]:
-        """Ask the nodes of a grid for their names: client → node id."""
-        names = {c.name for c in self.plan.problem.clients}
-        found = introductions(grid, set(grid.get_node_ids()))
+        """Client → node id, of those that are there: as their keys say, or else as they do."""
+        names, here = {c.name for c in self.plan.problem.clients}, set(grid.get_node_ids())
+        if self.keyed is not None:
+            return {n: at for n, at in self.keyed.items() if n in names and at in here}
+        found = introductions(grid, here)
         known: dict[str, int] = {}
         for node, (name, *_) in sorted(found.items()):
             if name in known:
@@ -133,7 +138,11 @@ class PlanHelper:
 def _before(message: Message, arrays: str) -> ArrayRecord:
     if arrays not in message.content.array_records or not message.content[arrays]:
         raise BadMessage("malformed", f"a train message without the arrays {arrays!r}")
-    return message.content.array_records[arrays]
+    before = message.content.array_records[arrays]
+    kinds = {base.numpy().dtype.kind for base in before.values()}
+    if "f" not in kinds or kinds - set("fiub"):
+        raise BadMessage("malformed", "arrays other than of floats, whole numbers, truth values")
+    return before
 
 
 def _update(reply: Message, before: ArrayRecord, arrays: str) -> Array:
@@ -144,11 +153,12 @@ def _update(reply: Message, before: ArrayRecord, arrays: str) -> Array:
     parts = []
     for key, base in before.items():
         old, new = base.numpy(), after[key].numpy()
-        if (old.shape, old.dtype) != (new.shape, new.dtype) or old.dtype.kind != "f":
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
             raise InvalidInput(
-                f"array {key!r}", f"{new.dtype}{new.shape}", f"floats: {old.dtype}{old.shape}"
+                f"array {key!r}", f"{new.dtype}{new.shape}", f"as it came: {old.dtype}{old.shape}"
             )
-        parts.append((new.astype(np.float64) - old.astype(np.float64)).ravel())
+        if old.dtype.kind == "f":
+            parts.append((new.astype(np.float64) - old.astype(np.float64)).ravel())
     vector = np.concatenate(parts)
     if not vector.size:
         raise InvalidInput("reply", "an empty update", "one number or more")
@@ -188,8 +198,9 @@ def _release(
     bound: float,
     share: float,
     allowed: float,
+    reply_with: Callable[[Event], Message],
 ) -> Event:
-    """Noise a clipped update and record it, in one transaction."""
+    """Noise a clipped update and record it, in one transaction, if a reply can be made of it."""
     profile, client = node.profile, node.client
     reach = 2 * bound * NORM_SLACK
 
@@ -201,7 +212,7 @@ def _release(
             rng = client_generator(seed, f"{client.name}/{order.run}", "noise")
             noised = seeded_laplace(update, scale=reach / allowed, rng=rng)
         spent = allowed if noised.epsilon is None else noised.epsilon
-        return Event(
+        event = Event(
             key=order.run, client=client.name, collect_at=order.collect_at + profile.starts_at,
             aggregate_at=order.aggregate_at + profile.starts_at, epsilon=spent,
             aged_epsilon=aged_epsilon(spent, share), sensitivity=reach, scale=noised.scale,
@@ -209,6 +220,8 @@ def _release(
             fingerprint=client.process.fingerprint, made_at=now(),
             payload=np.asarray(noised.value, dtype="<f8").tobytes(),
         )  # fmt: skip
+        reply_with(event)
+        return event
 
     return ledger.release(
         order.run, make, profile.policy, client.process, profile.method, profile.law
@@ -220,13 +233,18 @@ def _reply(
 ) -> Message:
     """The stored update, added to the server's arrays. Nothing else of the app's reply leaves."""
     vector, at = np.frombuffer(stored.payload, dtype="<f8"), 0
-    if vector.size != sum(math.prod(base.shape) for base in before.values()):
-        raise InvalidInput("order", f"run {stored.key!r} again", "with the same arrays")
+    olds = {key: base.numpy() for key, base in before.items()}
+    if vector.size != sum(old.size for old in olds.values() if old.dtype.kind == "f"):
+        raise OrderRefused(f"run {stored.key!r} was released for arrays of other sizes")
     folded: OrderedDict[str, FlowerArray] = OrderedDict()
-    for key, base in before.items():
-        old = base.numpy()
+    for key, old in olds.items():
+        if old.dtype.kind != "f":
+            folded[key] = before[key]
+            continue
         part = vector[at : at + old.size].reshape(old.shape) + old.astype(np.float64)
-        folded[key], at = FlowerArray(part.astype(old.dtype)), at + old.size
+        limits = np.finfo(old.dtype)  # noise may be more than a short float can hold
+        part = np.clip(part, limits.min, limits.max)
+        folded[key], at = FlowerArray(np.asarray(part, dtype=old.dtype)), at + old.size
     content = RecordDict(
         {
             arrays: ArrayRecord(folded),

@@ -5,6 +5,8 @@ Written on the node's side and read there only; nothing in it comes from the ser
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from agewise.federation.client import (
     private_noise,
     stand_in_noise,
 )
+from agewise.federation.journal import probe_folder
 from agewise.federation.messages import Order
 from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
 from agewise.privacy.account import Policy
@@ -108,6 +111,19 @@ class Node:
                 self.profile, self._source(order.aggregate_at), ledger, self._noise()
             )
             return agent.answer(order), agent.clipped
+
+    def rehearse(self, order: Order) -> None:
+        """Raise what `answer` would raise for this order now; release nothing, make no ledger."""
+        with contextlib.ExitStack() as stack:
+            ledger = None
+            if os.path.lexists(self.ledger):
+                ledger = stack.enter_context(Ledger(self.ledger))
+                if ledger.find(order.run) is not None:
+                    return
+            else:
+                probe_folder("ledger", self.ledger.parent)
+            source = self._source(order.aggregate_at)
+            ClientAgent(self.profile, source, ledger, self._noise()).rehearse(order)
 
     def _noise(self) -> Mechanism:
         seed = self.config.stand_in_seed

@@ -19,10 +19,13 @@ import time
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+import psutil
 
 from agewise.errors import InvalidInput
-from agewise.federation.flower.deployment import PROFILE, REGISTERED, Deployment
+from agewise.federation.flower.commands import ask_flower
+from agewise.federation.flower.deployment import PROFILE, REGISTERED, Deployment, busy_ports
 from agewise.federation.server import RunIncomplete
 
 PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)
@@ -30,6 +33,9 @@ PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)
 STEADY = 120.0
 """Seconds after which a process counts as running well."""
 PATIENCE = 10.0
+"""Seconds in which a process that is told to stop must have done so."""
+SAME = 2.0
+"""Seconds by which two tellings of when a process began may differ."""
 _supervisors: dict[int, subprocess.Popen[bytes]] = {}
 """Those that this process has started."""
 
@@ -42,6 +48,7 @@ class _Child:
     restarts: int = 0
     tries: int = 0
     started: float = 0.0
+    born: float = 0.0
     again: float = field(default=0.0)
 
 
@@ -50,8 +57,7 @@ class Supervisor:
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
-        self.logs = deployment.folder / "logs"
-        self.logs.mkdir(exist_ok=True)
+        (deployment.folder / "logs").mkdir(exist_ok=True)
         self.stopping = False
         self.ready = False
         self.children = [
@@ -87,18 +93,19 @@ class Supervisor:
                 time.sleep(0.5)
         finally:
             self._end_all()
+            end_orphans(self.deployment)
             state_file(self.deployment).unlink(missing_ok=True)
 
     def _stop(self, *_: object) -> None:
         self.stopping = True
 
     def _start(self, child: _Child) -> None:
-        with self._log(child.name) as log:
+        with self.deployment.log_of(child.name).open("ab") as log:
             child.process = subprocess.Popen(
                 child.command, env=self.deployment.environment, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        child.started = time.time()
+        child.started, child.born = time.time(), _born(child.process.pid)
         self._write_state()
 
     def _revive(self) -> None:
@@ -130,24 +137,14 @@ class Supervisor:
             tries = 0
             while node.name not in known and tries < 3 and not self.stopping:
                 tries += 1
-                number = self._register_one(self.deployment.folder / node.folder / "node.pub")
-                if number is not None:
-                    known[node.name] = number
+                key = self.deployment.folder / node.folder / "node.pub"
+                answer = ask_flower(self.deployment, "supernode", "register", str(key), PROFILE)
+                if "node-id" in answer:
+                    known[node.name] = str(answer["node-id"])
                     done.write_text(json.dumps(known))
-
-    def _register_one(self, key: Path) -> str | None:
-        """Register a key; return the number of its node, None if that failed."""
-        with self._log("register") as log:
-            try:
-                answer = subprocess.run(
-                    ["flwr", "supernode", "register", str(key), PROFILE, "--format", "json"],
-                    env=self.deployment.environment, stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE, stderr=log, check=False, timeout=60,
-                ).stdout  # fmt: skip
-                log.write(answer)
-                return str(json.loads(answer[answer.index(b"{") :])["node-id"])
-            except (subprocess.TimeoutExpired, ValueError, KeyError):
-                return None
+                else:
+                    why = answer.get("error-message")
+                    sys.stderr.write(f"client {node.name!r} was not registered: {why}\n")
 
     def _end_all(self) -> None:
         running = [c for c in reversed(self.children) if c.process and c.process.poll() is None]
@@ -163,10 +160,12 @@ class Supervisor:
     def _write_state(self) -> None:
         state = {
             "supervisor": os.getpid(),
+            "born": _born(os.getpid()),
             "ready": self.ready,
             "processes": {
                 c.name: {
                     "pid": _pid(c),
+                    "born": c.born,
                     "running": c.process is not None and c.process.poll() is None,
                     "restarts": c.restarts,
                     "started": c.started,
@@ -177,10 +176,6 @@ class Supervisor:
         draft = state_file(self.deployment).with_suffix(".part")
         draft.write_text(json.dumps(state, indent=2), encoding="utf-8")
         draft.replace(state_file(self.deployment))
-
-    def _log(self, name: str) -> IO[bytes]:
-        safe = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)[:100]
-        return (self.logs / f"{safe}.log").open("ab")
 
 
 def _pid(child: _Child) -> int:
@@ -199,38 +194,81 @@ def state_file(deployment: Deployment) -> Path:
 
 def read_state(deployment: Deployment) -> dict[str, Any] | None:
     """What the supervisor last said; None if none is running."""
-    try:
-        state: dict[str, Any] = json.loads(state_file(deployment).read_text(encoding="utf-8"))
-        if not _is_ours(state["supervisor"], __name__, deployment):
-            return None
-    except (OSError, ValueError, KeyError):
+    state = _stored(deployment)
+    if state is None or not _is_running(state["supervisor"], state["born"]):
         return None
     return state
 
 
-def _is_ours(pid: int, word: str, deployment: Deployment) -> bool:
-    """Whether a process is there, and is the one that it is taken for: numbers are used again."""
+def _stored(deployment: Deployment) -> dict[str, Any] | None:
+    """What a supervisor last said, whether it is still running or not."""
     try:
-        os.kill(pid, 0)
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except FileNotFoundError:  # no /proc here: the number has to do
-        return True
+        state: dict[str, Any] = json.loads(state_file(deployment).read_text(encoding="utf-8"))
+        told = [(state["supervisor"], state["born"])]
+        told += [(one["pid"], one["born"]) for one in state["processes"].values()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return state if all(isinstance(pid, int) for pid, _ in told) else None
+
+
+def _born(pid: int) -> float:
+    """When a process began, which tells it from a later one of its number; 0 if it has ended."""
+    try:
+        process = psutil.Process(pid)
+        return 0.0 if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except (psutil.Error, ValueError):
+        return 0.0
+
+
+def _is_running(pid: int, born: float) -> bool:
+    return pid > 0 and born > 0 and abs(_born(pid) - born) < SAME
+
+
+def _left_of(pid: int, born: float) -> list[int]:
+    """What still runs of a process that we started, and of what that has started in its group."""
+    if not pid:
+        return []
+    group = [p for p in psutil.pids() if _group_of(p) == pid and _born(p)]
+    if pid in group:
+        return group if _is_running(pid, born) else []
+    return [p for p in group if _born(p) >= born - SAME and _is_flowers(p)]
+
+
+def _group_of(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
     except OSError:
-        return False
-    text = b"\0".join(command).decode(errors="replace")
-    return (word in text or word == "__main__") and str(deployment.folder) in text
+        return 0
 
 
-def end_orphans(deployment: Deployment) -> None:
-    """End processes that a supervisor which is no more has left behind."""
+def _is_flowers(pid: int) -> bool:
     try:
-        state = json.loads(state_file(deployment).read_text(encoding="utf-8"))
-        children = [one["pid"] for one in state["processes"].values()]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    for pid in children:
-        if pid and _is_ours(pid, "flower-super", deployment):
-            _end_group(pid)
+        words = " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return False
+    return "flower-super" in words or "flwr-" in words
+
+
+def end_orphans(deployment: Deployment) -> int:
+    """End what a supervisor which is no more has left behind; return how many those were.
+
+    Raises if some do not end; they stay in the state, so that they can be tried again.
+    """
+    state = _stored(deployment)
+    started = [] if state is None else [(c["pid"], c["born"]) for c in state["processes"].values()]
+    left = [pid for one in started for pid in _left_of(*one)]
+    count, until = len(left), time.time() + PATIENCE
+    while left and time.time() < until:
+        for group in {_group_of(pid) for pid in left} - {0}:
+            _end_group(group)
+        time.sleep(0.1)
+        left = [pid for one in started for pid in _left_of(*one)]
+    if left:
+        raise RunIncomplete(
+            f"processes {', '.join(map(str, left))} of {deployment.folder} do not end. End them as "
+            f"their owner, then: agewise deploy down {deployment.folder}"
+        )
+    return count
 
 
 def healthy(deployment: Deployment) -> bool:
@@ -253,24 +291,43 @@ def answers(address: str, authority: Path | str | None) -> bool:
         return False
 
 
-def bring_up(deployment: Deployment, wait: float = 60.0) -> dict[str, Any]:
-    """Start a supervisor in the background; return when its processes have been started."""
+def refuse_up(deployment: Deployment) -> None:
+    """Raise if a deployment is up."""
     if read_state(deployment) is not None:
         raise InvalidInput(
-            "deployment", f"{deployment.folder} is up", "one that is down",
+            "deployment",
+            f"{deployment.folder} is up",
+            "one that is down",
             f"agewise deploy status {deployment.folder}",
-        )  # fmt: skip
+        )
+
+
+def bring_up(deployment: Deployment, wait: float = 60.0) -> dict[str, Any]:
+    """Start a supervisor in the background; return when its processes have been started."""
+    refuse_up(deployment)
     end_orphans(deployment)
     state_file(deployment).unlink(missing_ok=True)
+    busy = busy_ports(deployment)
+    if busy:
+        raise InvalidInput(
+            "port",
+            ", ".join(f"{port} ({why})" for port, why in list(busy.items())[:3]),
+            "ports that nobody listens on",
+            f"Take free ones with: agewise deploy up {deployment.folder} --port 0. "
+            "Nothing was started.",
+        )
     (deployment.folder / "logs").mkdir(exist_ok=True)
-    with (deployment.folder / "logs" / "supervisor.log").open("ab") as log:
+    with deployment.log_of("supervisor").open("ab") as log:
         started = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(deployment.folder)], stdin=subprocess.DEVNULL,
-            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            [sys.executable, "-m", __name__, str(deployment.folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
             env=deployment.environment,
-        )  # fmt: skip
+        )
     _supervisors[started.pid] = started
-    until = time.time() + wait + 2 * len(deployment.nodes)
+    until = time.time() + wait + 5 * len(deployment.nodes)
     try:
         while time.time() < until and started.poll() is None:
             state = read_state(deployment)
@@ -291,28 +348,34 @@ def bring_up(deployment: Deployment, wait: float = 60.0) -> dict[str, Any]:
 
 
 def bring_down(deployment: Deployment) -> bool:
-    """Stop the supervisor and its processes; return whether there was one."""
+    """Stop the supervisor and all that it started; return whether anything was running.
+
+    Guarantees
+        What was running is forgotten only once it is gone.
+    """
     state = read_state(deployment)
-    if state is None:
-        end_orphans(deployment)
-        state_file(deployment).unlink(missing_ok=True)
-        return False
-    pid = state["supervisor"]
-    os.kill(pid, signal.SIGTERM)
-    until = time.time() + 3 * PATIENCE
+    if state is not None:
+        _end_supervisor(state["supervisor"], state["born"])
+    orphans = end_orphans(deployment)
+    state_file(deployment).unlink(missing_ok=True)
+    return state is not None or orphans > 0
+
+
+def _end_supervisor(pid: int, born: float) -> None:
+    """Ask a supervisor to end, with its processes; end it if it does not listen."""
     ours = _supervisors.pop(pid, None)
-    while time.time() < until and read_state(deployment) is not None:
-        if ours is not None:
-            ours.poll()
-        time.sleep(0.1)
-    if read_state(deployment) is not None:  # it does not listen
+    for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        end_orphans(deployment)
-        state_file(deployment).unlink(missing_ok=True)
+            os.kill(pid, number)
+        until = time.time() + 3 * PATIENCE
+        while _is_running(pid, born) and time.time() < until:
+            if ours is not None:
+                ours.poll()
+            time.sleep(0.1)
+        if not _is_running(pid, born):
+            break
     if ours is not None:
         ours.wait(PATIENCE)
-    return True
 
 
 if __name__ == "__main__":

@@ -1,0 +1,358 @@
+"""The clients of a run as nodes of a grid: found, asked beforehand, ordered, waited for.
+
+Flower delivers at most once and names nodes by numbers that may change. So clients are known by
+their keys, or by the name that they give when asked; every slot has a deadline of its own, and an
+order that failed or expired is sent again while there is time; a client that has released answers
+with the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from logging import INFO, WARNING
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from agewise.federation.flower.client_app import RECORD, refusal_in
+from agewise.federation.messages import Order
+from agewise.federation.server import OnMissing, RunIncomplete, Server, Step
+
+STEP = "agewise-step"
+"""The word that begins the lines of the log by which a run is followed from outside."""
+POLL = 0.5
+ANSWER_TIME = 45.0
+"""Seconds that a node has at least to answer: starting a ClientApp takes a few, and more where
+many nodes share a machine."""
+TRIES = 3
+"""How often a message that gets lost without a word can be sent before a deadline."""
+BACK_OFF = 1.0
+"""Seconds before an order that failed is sent again; twice as many each time."""
+CHALLENGE = 20.0
+"""Seconds in which a node must answer when another one claims its name."""
+INTRODUCE = f"{MessageType.QUERY}.agewise"
+"""The type of message by which a node is asked who it is, and whether it would follow an order."""
+
+
+@dataclass(frozen=True)
+class FlowerSettings:
+    """How a run on Flower is carried out."""
+
+    run: str
+    private: bool = True
+    on_missing: OnMissing = "fail"
+    clock: str = "virtual"
+    slot_seconds: float = 0.0
+    started: float = 0.0
+    slot_timeout: float = 180.0
+    wait: float = 120.0
+    at_once: int = 100
+    """Messages that may be under way at a time: each one starts a process on its node."""
+    nodes: dict[str, int] | None = None
+    """The number of each client's node, where keys fix it: no other node may take its name."""
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A message to a client that is under way until it is answered, fails or expires."""
+
+    client: str
+    node: int
+    kind: str
+    at: float
+    expires: float
+
+
+def introductions(grid: Grid, nodes: set[int]) -> dict[int, tuple[str, float, float, float]]:
+    """Ask nodes who they are: node → (name, what its clock shows, asked at, answered at)."""
+    order, sent = sorted(nodes), time.time()
+    pushed = _push(grid, [_query(node, ANSWER_TIME) for node in order])
+    waiting = {identity: node for node, identity in zip(order, pushed, strict=True) if identity}
+    found = {}
+    while waiting and time.time() - sent < ANSWER_TIME:
+        for message, node in _pull(grid, waiting):
+            if not message.has_error():
+                found[node] = (*_said(message), sent, time.time())
+        if waiting:
+            time.sleep(POLL)
+    return found
+
+
+def _said(message: Message) -> tuple[str, float]:
+    """The name and the time of an introduction; nobody's if they make no sense."""
+    record = message.content.config_records.get(RECORD) or ConfigRecord()
+    name, shown = record.get("client"), record.get("time")
+    if not isinstance(name, str) or not isinstance(shown, int | float):
+        return "", math.nan
+    return name, float(shown)
+
+
+def _query(node: int, life: float, order: Order | None = None) -> Message:
+    asked = {"who": 1} if order is None else {"order": order.encode().decode()}
+    return Message(RecordDict({RECORD: ConfigRecord({**asked})}), node, INTRODUCE, ttl=life)
+
+
+def _push(grid: Grid, messages: list[Message]) -> list[str]:
+    return list(grid.push_messages(messages)) if messages else []
+
+
+def _pull(grid: Grid, waiting: dict[str, Any]) -> Iterable[tuple[Message, Any]]:
+    """What has arrived of the messages waited for, each with what was noted about it."""
+    if not waiting:
+        return
+    for message in grid.pull_messages(list(waiting)):
+        noted = waiting.pop(message.metadata.reply_to_message_id, None)
+        if noted is not None:
+            yield message, noted
+
+
+class Conductor:
+    """Carries the messages of one run's server to the nodes of a grid and back."""
+
+    def __init__(self, grid: Grid, server: Server, settings: FlowerSettings) -> None:
+        self.grid, self.server, self.settings = grid, server, settings
+        self.names = {c.name for c in server.first_plan.problem.clients}
+        self.needed = self.names - set(server.received)
+        """Clients that were not heard before the run was resumed."""
+        self.nodes: dict[str, int] = {}
+        self.strangers: set[int] = set()
+        self.queries: dict[str, tuple[int, float]] = {}
+        self.ask_after: dict[int, float] = {}
+        self.challengers: dict[str, tuple[int, float]] = {}
+        self.under_way: dict[str, _Sent] = {}
+        self.failures: Counter[str] = Counter()
+        self.send_after: dict[str, float] = {}
+        self.ready: set[str] = set()
+        """Clients that would follow their orders, and whose clocks agree with ours."""
+        self.trying = settings.on_missing == "fail"
+        """Whether clients try their orders first; if not, the run goes on without who refuses."""
+        self.started = 0.0
+        self.told = len(server.steps)
+
+    def gather(self) -> None:
+        """Wait until every client that is needed is there, or the time for that is over."""
+        until = time.time() + self.settings.wait
+        self._tell(Step(0, "", "waiting", f"for {len(self.needed)} clients"))
+        while True:
+            self._look_for_nodes()
+            absent = self.needed - set(self.nodes)
+            if not absent and not self.challengers:
+                return
+            if time.time() > until and not self.challengers:
+                if self.settings.on_missing == "fail" or not self.nodes:
+                    self.server.failure = f"no node answers for {_some(absent)}"
+                else:
+                    self._tell(Step(0, "", "absent", _some(absent)))
+                return
+            time.sleep(POLL)
+
+    def rehearse(self) -> None:
+        """Have every client try its order before anybody releases: budget, records, ledger, clock.
+
+        Where the run goes on without those who refuse, only the clocks of nodes that have not
+        introduced themselves are asked for.
+        """
+        if self.server.failure is None:
+            clocks = self.settings.clock == "wall" and self.settings.nodes is not None
+            if self.trying or clocks:
+                self._ask_beforehand()
+            if self.server.failure is None:
+                self._tell(Step(0, "", "ready", f"{len(self.nodes)} clients"))
+
+    def _ask_beforehand(self) -> None:
+        wait = self.settings.wait
+        slots = range(self.server.closed + 1, self.server.first_plan.problem.aggregate_at + 1)
+        orders = [order for slot in slots for order in self.server.orders(slot)]
+        heard, until = 0, time.time() + wait
+        while True:
+            settled = self.ready | set(self.server.refused)
+            if len(settled) > heard:  # they do answer, if slowly
+                heard, until = len(settled), time.time() + wait
+            waiting = [o for o in orders if o.client not in settled]
+            if not waiting or time.time() > until:
+                break
+            self._look_for_nodes()
+            self._send(waiting, INTRODUCE, max(ANSWER_TIME, wait / TRIES))
+            self._take_answers(0)
+            time.sleep(POLL)
+        refused = {o.client: self.server.refused.get(o.client, "no answer") for o in orders}
+        refused = {name: why for name, why in refused.items() if name not in self.ready}
+        if refused and self.trying:
+            reasons = ", ".join(sorted(set(refused.values())))
+            self.server.failure = (
+                f"asked beforehand, {_some(set(refused))} would not follow the plan ({reasons}); "
+                "nobody was told to release"
+            )
+
+    def begin(self) -> None:
+        """By the wall clock, slot 1 begins when the clients are there, or as it did before."""
+        self.started = self.settings.started or time.time()
+        if self.settings.clock == "wall" and self.server.failure is None:
+            self._tell(Step(0, "", "began", repr(self.started)))
+
+    def slot(self, slot: int) -> None:
+        """Order what is due, wait for the answers until the deadline, and close the slot."""
+        begins, ends = self._times(slot)
+        while time.time() < begins:
+            self._take_answers(slot)
+            time.sleep(min(POLL, max(0.0, begins - time.time())))
+        while time.time() < ends:
+            due = [o for o in self.server.orders(slot) if o.client not in self.server.refused]
+            if not due:
+                break
+            self._look_for_nodes()
+            self._send(due, MessageType.TRAIN, max(ANSWER_TIME, (ends - time.time()) / TRIES))
+            self._take_answers(slot)
+            time.sleep(POLL)
+        if self.settings.clock == "wall":
+            while time.time() < ends:
+                self._take_answers(slot)
+                time.sleep(min(POLL, max(0.0, ends - time.time())))
+        self.server.close(slot)
+        self._take_answers(slot)
+        self._tell()
+        self._tell(Step(slot, "", "closed"))
+
+    def _times(self, slot: int) -> tuple[float, float]:
+        settings = self.settings
+        if settings.clock == "wall":
+            begins = self.started + (slot - 1) * settings.slot_seconds
+            return begins, begins + settings.slot_seconds
+        return 0.0, time.time() + settings.slot_timeout
+
+    def _send(self, orders: list[Order], kind: str, life: float) -> None:
+        """Send orders to clients whose node is known, unless one is still under way to it."""
+        now = time.time()
+        queued = {s.client for s in self.under_way.values() if s.kind == kind and self._lives(s)}
+        free = [
+            o
+            for o in orders
+            if o.client in self.nodes
+            and o.client not in queued
+            and now >= self.send_after.get(o.client, 0.0)
+        ][: self._room()]
+        messages = [self._message(o, kind, life) for o in free]
+        for order, identity in zip(free, _push(self.grid, messages), strict=True):
+            name = order.client
+            if identity:
+                sent = _Sent(name, self.nodes[name], kind, now, now + life)
+                self.under_way[identity] = sent
+            else:  # Flower does not know that node any more
+                self.nodes.pop(name, None)
+
+    def _message(self, order: Order, kind: str, life: float) -> Message:
+        node = self.nodes[order.client]
+        if kind == INTRODUCE:
+            return _query(node, life, order if self.trying else None)
+        content = RecordDict({RECORD: ConfigRecord({"order": order.encode().decode()})})
+        return Message(content, node, kind, ttl=life, group_id=f"slot-{order.collect_at}")
+
+    def _lives(self, sent: _Sent) -> bool:
+        """Whether a message may still be answered: not expired, and its node is still the one."""
+        return time.time() < sent.expires and self.nodes.get(sent.client) == sent.node
+
+    def _take_answers(self, slot: int) -> None:
+        """Hand what has arrived to the server; have what failed sent again, less soon each time."""
+        for message, sent in _pull(self.grid, self.under_way):
+            client, refusal = sent.client, refusal_in(message)
+            if refusal is not None:
+                self.server.refuse(client, slot, refusal)
+            elif message.has_error():
+                log(WARNING, "agewise: %s: error %s", client, message.error.code)
+                pause = min(BACK_OFF * 2.0 ** self.failures[client], ANSWER_TIME)
+                self.failures[client] += 1
+                self.send_after[client] = time.time() + pause
+            elif sent.kind == INTRODUCE:
+                name, shown = _said(message)
+                if name == client:
+                    self._refuse_clock(name, shown, sent.at, time.time())
+                    self.ready.add(client)
+            else:
+                record = message.content.config_records.get(RECORD) or ConfigRecord()
+                self.server.receive(str(record.get("upload", "")).encode(), slot, client)
+        self._tell()
+
+    def _look_for_nodes(self) -> None:
+        """See which clients are there; ask nodes that are not known yet, unless keys name them."""
+        now, alive = time.time(), set(self.grid.get_node_ids())
+        keyed = self.settings.nodes
+        if keyed is not None:
+            here = {n: at for n, at in keyed.items() if n in self.names and at in alive}
+            new, self.nodes = here.keys() - self.nodes.keys(), here
+            for name in sorted(new):
+                self._tell(Step(0, name, "connected", f"{len(here)} of {len(self.names)}"))
+            return
+        self.nodes = {name: node for name, node in self.nodes.items() if node in alive}
+        known = {*self.nodes.values(), *self.strangers, *(n for n, _ in self.challengers.values())}
+        self._ask({n for n in alive - known if now >= self.ask_after.get(n, 0.0)})
+        for message, (node, sent) in _pull(self.grid, self.queries):
+            if refusal_in(message) is not None:
+                self._introduced(node, "", math.nan, sent)
+            elif not message.has_error():
+                self._introduced(node, *_said(message), sent)
+        for name, (node, since) in list(self.challengers.items()):
+            if name not in self.nodes or now - since > CHALLENGE:
+                del self.challengers[name]
+                self.nodes[name] = node
+                self._tell(Step(0, name, "returned", f"as node {node}"))
+
+    def _ask(self, nodes: set[int]) -> None:
+        order, now = sorted(nodes)[: self._room()], time.time()
+        pushed = _push(self.grid, [_query(node, ANSWER_TIME) for node in order])
+        self.queries |= {i: (node, now) for node, i in zip(order, pushed, strict=True) if i}
+        self.ask_after |= dict.fromkeys(order, now + ANSWER_TIME)
+
+    def _room(self) -> int:
+        """How many more messages may be sent now; what has expired does not count."""
+        since = time.time() - ANSWER_TIME
+        busy = sum(self._lives(sent) for sent in self.under_way.values())
+        busy += sum(sent > since for _, sent in self.queries.values())
+        return max(0, self.settings.at_once - busy)
+
+    def _introduced(self, node: int, name: str, shown: float, sent: float) -> None:
+        if name not in self.names:
+            self.strangers.add(node)
+            self._tell(Step(0, "?", "stranger", f"node {node} is no client of the plan"))
+            return
+        self._refuse_clock(name, shown, sent, time.time())
+        other, challenger = self.nodes.get(name), self.challengers.get(name)
+        if other is None:
+            self.nodes[name] = node
+            self._tell(Step(0, name, "connected", f"{len(self.nodes)} of {len(self.names)}"))
+        elif other != node and challenger is None:  # is the one we knew still there?
+            self.challengers[name] = (node, time.time())
+            self._ask({other})
+        elif other == node and challenger is not None:
+            raise RunIncomplete(
+                f"nodes {other} and {challenger[0]} both claim to be client {name!r}. Give each "
+                "node its own configuration."
+            )
+
+    def _refuse_clock(self, name: str, shown: float, sent: float, got: float) -> None:
+        """By the wall clock, a node's time must agree with ours to within a slot."""
+        off = sent - shown if shown < sent else max(0.0, shown - got)
+        if self.settings.clock == "wall" and not off <= self.settings.slot_seconds:
+            raise RunIncomplete(
+                f"the clock of client {name!r} is off by {off:.0f} s, more than a slot of "
+                f"{self.settings.slot_seconds:g} s. Set the clocks; nothing was ordered."
+            )
+
+    def _tell(self, *more: Step) -> None:
+        steps = [*self.server.steps[self.told :], *more]
+        self.told = len(self.server.steps)
+        last = self.server.first_plan.problem.aggregate_at
+        for step in steps:
+            log(INFO, "%s %s", STEP, json.dumps([asdict(step), self.server.closed, last]))
+
+
+def _some(names: set[str]) -> str:
+    """Up to five names, and how many more there are."""
+    told = ", ".join(sorted(names)[:5])
+    return f"{told} and {len(names) - 5} more" if len(names) > 5 else told
