@@ -79,8 +79,7 @@ def conclude(
         if place is not None:
             told = server.state(None)
             place.write("statement.md", told.to_markdown())
-            record = {**_failed(server, str(failure)), "statement": told.to_dict()}
-            place.write(RECORD, json.dumps(record, indent=2, allow_nan=False))
+            _write_record(place, {**_failed(server, str(failure)), "statement": told.to_dict()})
         raise
     result = RunResult(
         run=server.run,
@@ -97,8 +96,14 @@ def conclude(
     )
     if place is not None:
         place.write("statement.md", result.statement.to_markdown())
-        place.write(RECORD, result.to_json())
+        _write_record(place, result.to_dict())
     return result
+
+
+def _write_record(place: RunFolder, record: dict[str, Any]) -> None:
+    if place.failures:
+        record["earlier_failures"] = place.failures
+    place.write(RECORD, json.dumps(record, indent=2, allow_nan=False))
 
 
 def _failed(server: Server, why: str) -> dict[str, Any]:
