@@ -181,6 +181,9 @@ def test_guarantee_a_failed_run_is_resumed_once_its_reason_is_repaired(tmp_path,
     result = aw.resume(folder, sources=sources)
     assert result.participants == tuple(c.name for c in PROBLEM.clients)
     assert [s.what for s in result.steps].count("retried") == 2
+    record = json.loads((folder / "record.json").read_text())
+    assert record["complete"]
+    assert len(record["earlier_failures"]) == 2
     for client in PROBLEM.clients:
         made = released(tmp_path / "ledgers", client.name)
         assert len(made) == 1

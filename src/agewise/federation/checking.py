@@ -87,6 +87,9 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
         found += _check_upload(server, settings, books.get(name), upload, payload)
     found += _check_proof(plan, as_told)
     true, statement = _documents(server, plan, settings, record, as_told)
+    if isinstance(record, dict) and "earlier_failures" in record:
+        as_told.append(f"{RECORD}: earlier_failures, before the run was resumed")
+        true["earlier_failures"] = record["earlier_failures"]
     found += _compared(RECORD, record, true)
     found += _check_time(record, books, settings.run)
     text = (place / STATEMENT).read_text(encoding="utf-8") if (place / STATEMENT).exists() else ""

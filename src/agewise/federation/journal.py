@@ -57,8 +57,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.failed = False
-        """Whether the run has ended without a model before."""
+        self.failures: list[str] = []
+        """Why the run has ended without a model before."""
         self._journal: Any = None
         self._kept = 0
 
@@ -99,16 +99,8 @@ class RunFolder:
     def reopen(cls, path: Path) -> tuple[RunFolder, Plan, Settings]:
         """Open the folder of a run that was interrupted, or that failed."""
         plan, settings = cls.load(path)
-        failed = (path / RECORD).exists()
-        if failed and _is_complete(path / RECORD):
-            raise InvalidInput(
-                "run folder",
-                f"{path} of a run that has ended",
-                "one that was interrupted or failed",
-                f"Its record is {path / RECORD}.",
-            )
         self = cls(path)
-        self.failed = failed
+        self.failures = _failures(path / RECORD)
         self._open()
         return self, plan, settings
 
@@ -174,19 +166,32 @@ class RunFolder:
             raise self._damaged(0, error) from None
         self.replay(server)
 
+    def keep_only(self, server: Server) -> None:
+        """Put everything that has reached a server in the place of the journal."""
+        self._journal.truncate(0)
+        self._kept = 0
+        self.keep(server)
+
     def rebuild(self, server: Server, settings: Settings) -> None:
         """Feed the journal to a new server; if the run failed, let it ask again who was missing."""
+        self.refuse_passed(settings)
         self.replay(server)
-        by_wall_clock = settings.clock == "wall" and server.closed > 0
-        if self.failed and by_wall_clock:
+        if self.failures or (server.failure is not None and settings.clock == "virtual"):
+            server.retry()
+
+    def refuse_passed(self, settings: Settings) -> None:
+        """Raise if the run failed in a slot of the wall clock, which does not come again."""
+        if not self.failures or settings.clock != "wall":
+            return
+        if any(
+            isinstance(one, dict) and one.get("input") == "closed" for _, one in self._entries()
+        ):
             raise InvalidInput(
                 "run folder",
                 f"{self.path} of a run that failed by the wall clock",
                 "one that failed by the virtual clock, or before its first slot ended",
                 "The slots have passed: start a new run.",
             )
-        if self.failed or (server.failure is not None and not by_wall_clock):
-            server.retry()
 
     def replay(self, server: Server) -> None:
         """Feed the journal to a new server."""
@@ -245,12 +250,22 @@ def how_to_retry(place: RunFolder | None, settings: Settings) -> str:
     return f"Once that is repaired: agewise run --resume {place.path}"
 
 
-def _is_complete(record: Path) -> bool:
-    """Whether a record is that of a run with a model; what cannot be read is left as it is."""
+def _failures(record: Path) -> list[str]:
+    """Why a run has failed so far, by its record; raise if it has ended with a model."""
+    if not record.exists():
+        return []
     try:
-        return json.loads(record.read_text(encoding="utf-8"))["complete"] is not False
-    except (OSError, ValueError, KeyError, TypeError):
-        return True
+        document = json.loads(record.read_text(encoding="utf-8"))
+        if document["complete"] is False:
+            return [*map(str, document.get("earlier_failures", [])), str(document["failure"])]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass  # what cannot be read is left as it is
+    raise InvalidInput(
+        "run folder",
+        f"{record.parent} of a run that has ended",
+        "one that was interrupted or failed",
+        f"Its record is {record}.",
+    )
 
 
 def probe_folder(field: str, path: Path) -> None:

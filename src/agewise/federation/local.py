@@ -96,6 +96,7 @@ def run_locally(
     given = None if isinstance(sources, str | Path) else sources
     engine = _Engine(plan, settings, given, None)
     engine.prepare(None if folder is None else Path(folder))
+    engine.settings = settings = replace(settings, started=time.time())  # slot 1 begins now
     place = None if folder is None else RunFolder.create(Path(folder), plan, settings)
     return engine.carry_out(place, watch)
 

@@ -79,8 +79,7 @@ def conclude(
         if place is not None:
             told = server.state(None)
             place.write(STATEMENT, told.to_markdown())
-            record = failed_record(server, told, str(failure))
-            place.write(RECORD, json.dumps(record, indent=2, allow_nan=False))
+            _write_record(place, failed_record(server, told, str(failure)))
         raise
     result = RunResult(
         run=server.run,
@@ -97,8 +96,14 @@ def conclude(
     )
     if place is not None:
         place.write(STATEMENT, result.statement.to_markdown())
-        place.write(RECORD, result.to_json())
+        _write_record(place, result.to_dict())
     return result
+
+
+def _write_record(place: RunFolder, record: dict[str, Any]) -> None:
+    if place.failures:
+        record["earlier_failures"] = place.failures
+    place.write(RECORD, json.dumps(record, indent=2, allow_nan=False))
 
 
 def failed_record(server: Server, statement: Statement, why: str) -> dict[str, Any]:

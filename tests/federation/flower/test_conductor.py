@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from grid import InProcessGrid, Node, failing, identity  # noqa: F401
 
 import agewise as aw
@@ -460,35 +460,3 @@ def test_an_order_to_a_node_that_is_gone_does_not_wait_until_it_expires(nodes):
     nodes["client 1"].fault = fault
     server = carry_out(grid, PLAN, settings(slot_timeout=3000.0))  # an order lives for 30 s
     assert server.finish().participants == tuple(NAMES)
-
-
-def test_a_failed_run_goes_on_with_those_not_heard(tmp_path, monkeypatch):
-    nodes = {name: node(tmp_path, name, stand_in=False) for name in NAMES}
-    last = PLAN.assignments[int(np.argmax(PLAN.collect_at))].client
-
-    def fault(message):
-        kept = message.metadata.message_type == "train"
-        return Message(Error(6, "records"), reply_to=message) if kept else None
-
-    nodes[last].fault = fault
-    grid = InProcessGrid(nodes.values())
-    lines = []
-    monkeypatch.setattr(server_app, "log", lambda _, form, *words: lines.append(form % words))
-    with pytest.raises(aw.RunIncomplete, match=f"'{last}' missing"):
-        carry_out(grid, PLAN, settings(private=True))
-    first = aw.federation.server.Server(PLAN, "run")
-    for entry in published(lines)["journal"]:
-        first.feed(entry)
-    released = {name: events(tmp_path, name) for name in NAMES if name != last}
-    assert all(len(made) == 1 for made in released.values())
-    nodes[last].fault = None
-    first.retry()
-    grid.pushed.clear()
-    server = carry_out(grid, PLAN, settings(private=True), first.inputs)
-    assert server.finish().participants == tuple(NAMES)
-    assert {n for n, _ in kinds(grid, "train")} == {
-        number for number, one in grid.nodes.items() if one is nodes[last]
-    }
-    for name in NAMES:
-        assert len(events(tmp_path, name)) == 1
-        assert events(tmp_path, name) == released.get(name, events(tmp_path, name))

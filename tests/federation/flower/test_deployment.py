@@ -296,6 +296,16 @@ def test_what_does_not_end_is_not_forgotten(tmp_path, start, monkeypatch):
     assert not any(running(group) for group in children)
 
 
+@pytest.mark.parametrize("text", ["{", '{"supervisor": 1, "ready": true, "processes": {}}'])
+def test_a_state_that_cannot_be_read_is_not_forgotten(tmp_path, text):
+    made = init_deployment(tmp_path / "fed", LONDON, tls=False)
+    (made.folder / "state.json").write_text(text)
+    for action in (bring_up, bring_down):
+        with pytest.raises(aw.InvalidInput, match="End the processes that it names"):
+            action(made)
+    assert (made.folder / "state.json").read_text() == text
+
+
 def test_another_process_of_the_same_number_is_left_alone(tmp_path):
     made = init_deployment(tmp_path / "fed", LONDON, tls=False)
     other = subprocess.Popen(["sleep", "600"], start_new_session=True)

@@ -119,8 +119,6 @@ class Conductor:
     def __init__(self, grid: Grid, server: Server, settings: FlowerSettings) -> None:
         self.grid, self.server, self.settings = grid, server, settings
         self.names = {c.name for c in server.first_plan.problem.clients}
-        self.needed = self.names - set(server.received)
-        """Clients that were not heard before the run was resumed."""
         self.nodes: dict[str, int] = {}
         self.strangers: set[int] = set()
         self.queries: dict[str, tuple[int, float]] = {}
@@ -134,15 +132,15 @@ class Conductor:
         self.trying = settings.on_missing == "fail"
         """Whether clients try their orders first; if not, the run goes on without who refuses."""
         self.started = 0.0
-        self.told = len(server.steps)
+        self.told = 0
 
     def gather(self) -> None:
-        """Wait until every client that is needed is there, or the time for that is over."""
+        """Wait until every client is there, or the time for that is over."""
         until = time.time() + self.settings.wait
-        self._tell(Step(0, "", "waiting", f"for {len(self.needed)} clients"))
+        self._tell(Step(0, "", "waiting", f"for {len(self.names)} clients"))
         while True:
             self._look_for_nodes()
-            absent = self.needed - set(self.nodes)
+            absent = self.names - set(self.nodes)
             if not absent and not self.challengers:
                 return
             if time.time() > until and not self.challengers:

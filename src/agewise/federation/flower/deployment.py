@@ -261,7 +261,7 @@ def checked_node_config(text: str) -> str:
 
 def busy_ports(deployment: Deployment) -> dict[int, str]:
     """The ports of a deployment that cannot be listened on now, and why."""
-    wanted = {deployment.port: (deployment.host, "the SuperLink")}
+    wanted = {deployment.port: (deployment.host.strip("[]"), "the SuperLink")}
     wanted |= {n.port: (LOOPBACK, f"the node of {n.name!r}") for n in deployment.nodes}
     busy = {}
     for port, (host, who) in wanted.items():

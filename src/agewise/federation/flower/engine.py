@@ -126,7 +126,7 @@ def run_on_flower(
 
 
 def resume_on_flower(folder: Path, watch: Watcher | None = None) -> RunResult:
-    """Go on with a run: order from those not heard; who has released sends the same bytes."""
+    """Go on with a run: the same orders again; who has released sends the same bytes."""
     require_flower()
     place, plan, settings = RunFolder.reopen(folder)
     return _follow(place, plan, settings, watch)
@@ -144,19 +144,16 @@ def _refuse_choices(**choices: Any) -> None:
 def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | None) -> RunResult:
     try:
         server = Server(plan, settings.run, settings.on_missing, private=not settings.stand_in)
-        place.rebuild(server, settings)
+        place.refuse_passed(settings)
         own = settings.deployment is None
         deployment = Deployment.load(place.path / "deployment" if own else str(settings.deployment))
         if own and busy_ports(deployment):  # others have taken them since the run began
             deployment = change_layout(deployment, port=0)
         with _up(deployment, own):
-            app = _write_app(place.path / "app", server, settings, deployment)
+            app = _write_app(place.path / "app", plan, settings, deployment)
             found = Submission(deployment, app, plan, _keeping(place, settings, watch)).wait()
         try:
-            known = len(server.inputs)
-            if found["journal"][:known] != server.inputs:
-                raise KeyError("journal")
-            for entry in found["journal"][known:]:
+            for entry in found["journal"]:
                 server.feed(entry)
             server.failure = found.get("failure") or server.failure
             if server.failure is None and server.finish().model != found["model"]:
@@ -166,7 +163,7 @@ def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | N
                 f"what the ServerApp published makes no sense ({error!r}). What was released is in "
                 "the ledgers; resume the run."
             ) from None
-        place.keep(server)
+        place.keep_only(server)
         source = _simulated(plan, deployment)
         try:
             return conclude(server, place, source, {})
@@ -226,14 +223,16 @@ def _nobody_at(address: str) -> InvalidInput:
     )  # fmt: skip
 
 
-def _write_app(folder: Path, server: Server, settings: Settings, deployment: Deployment) -> Path:
-    """Write the Flower app of a run: plan, journal, and two modules that point to ours."""
+def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deployment) -> Path:
+    """Write the Flower app of a run: the plan, and two modules that point to ours.
+
+    Every node gets it, so nothing that a client has uploaded may be in it.
+    """
     code = folder / "agewise_run"
     code.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(APP, encoding="utf-8")
     (code / "__init__.py").write_text("", encoding="utf-8")
-    (code / "plan.json").write_text(server.first_plan.to_json(), encoding="utf-8")
-    (code / "journal.json").write_text(json.dumps(server.inputs), encoding="utf-8")
+    (code / "plan.json").write_text(plan.to_json(), encoding="utf-8")
     told = {
         "run": settings.run, "private": not settings.stand_in, "on_missing": settings.on_missing,
         "clock": settings.clock, "slot_seconds": settings.slot_seconds, "wait": settings.wait,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterable
 from dataclasses import fields
 from logging import INFO
 from pathlib import Path
@@ -32,25 +31,17 @@ def make_server_app(folder: Path) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
         plan = Plan.from_json((folder / "plan.json").read_text(encoding="utf-8"))
         told = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
-        journal = json.loads((folder / "journal.json").read_text(encoding="utf-8"))
         known = {f.name for f in fields(FlowerSettings)}
         settings = FlowerSettings(**{k: v for k, v in told.items() if k in known})
-        carry_out(grid, plan, settings, journal)
+        carry_out(grid, plan, settings)
 
     return app
 
 
-def carry_out(
-    grid: Grid, plan: Plan, settings: FlowerSettings, journal: Iterable[dict[str, Any]] = ()
-) -> Server:
-    """Run a plan on the nodes of a grid, and write its result to the log.
-
-    `journal` is what reached the server before, if the run is resumed.
-    """
+def carry_out(grid: Grid, plan: Plan, settings: FlowerSettings) -> Server:
+    """Run a plan on the nodes of a grid, and write its result to the log."""
     server = Server(plan, settings.run, settings.on_missing, private=settings.private)
     try:
-        for entry in journal:
-            server.feed(entry)
         conductor = Conductor(grid, server, settings)
         conductor.gather()
         conductor.rehearse()

@@ -204,11 +204,20 @@ def _stored(deployment: Deployment) -> dict[str, Any] | None:
     """What a supervisor last said, whether it is still running or not."""
     try:
         state: dict[str, Any] = json.loads(state_file(deployment).read_text(encoding="utf-8"))
-        told = [(state["supervisor"], state["born"])]
-        told += [(one["pid"], one["born"]) for one in state["processes"].values()]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        told = [state["supervisor"], state["born"]]
+        told += [one[key] for one in state["processes"].values() for key in ("pid", "born")]
+        if not all(isinstance(number, int | float) for number in told):
+            raise ValueError(told)
+    except FileNotFoundError:
         return None
-    return state if all(isinstance(pid, int) for pid, _ in told) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            "deployment",
+            f"{state_file(deployment)} ({error!r})",
+            "what this version of the supervisor writes",
+            "End the processes that it names, then delete the file.",
+        ) from None
+    return state
 
 
 def _born(pid: int) -> float:
