@@ -133,12 +133,13 @@ def test_a_closed_pipe_ends_a_command_quietly(arguments, ledger):
     assert done.stderr == b""
 
 
-def test_ctrl_c_while_the_package_is_imported_is_quiet(tmp_path):
+@pytest.mark.parametrize("module", ["agewise.planning", "agewise.cli.streams", "shellingham"])
+def test_ctrl_c_while_modules_are_imported_is_quiet(module, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
         "class Interrupt:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'agewise.planning':\n"
+        f"        if name == {module!r}:\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupt())\n"
     )

@@ -225,6 +225,17 @@ def test_interruption_returns_the_best_so_far_when_asked(rng, limit):
         solve_schedule(u, b, limit, progress=interrupt)
 
 
+@pytest.mark.parametrize(("clients", "slots", "limit"), [(8, 8, 1), (12, 4, 3), (24, 24, 1)])
+def test_schedules_that_fill_every_place_are_proven(clients, slots, limit):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        u = rng.random((clients, slots)) / clients**2
+        b = rng.normal(size=(clients, slots)) / clients
+        found = solve_schedule(u, b, limit)
+        assert check_schedule(found, u, b, limit).holds
+        assert found.relative_gap < 0.05
+
+
 @pytest.mark.parametrize("calls", [1, 2, 3, 5])
 def test_interruption_inside_a_part_of_the_search_leaves_a_proven_schedule(rng, monkeypatch, calls):
     from agewise.scheduling import assignment

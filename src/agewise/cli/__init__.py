@@ -67,6 +67,8 @@ def main() -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}. Give a place that can be written to.", 2)
+    except KeyboardInterrupt:  # before or after what Typer watches over
+        sys.exit(130)
     finally:
         if sys.stdout is not None:
             sys.stdout.flush()

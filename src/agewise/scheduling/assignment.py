@@ -78,6 +78,8 @@ def by_assignment(
                 child = state.evaluate(interval, node.at, tree)
                 children.append(tree.add([IMPOSSIBLE])[0] if child is None else child.number)
                 if child is not None:
+                    if child.bound < bound:  # what proves its parent's bound proves more of it
+                        tree.multipliers[child.number] = tree.multipliers[node.number]
                     heapq.heappush(opened, (max(child.bound, bound), child.number, child))
             below, above_it = (int(child) for child in children)
             tree.cuts[node.number] = node.client, node.threshold, below, above_it
@@ -223,6 +225,8 @@ def _prices_of(cost: Array, columns: NDArray[np.intp], capacity: int) -> Array:
     slots = cost.shape[1]
     move = np.full((slots, slots), np.inf)
     np.minimum.at(move, columns, cost - cost[np.arange(len(cost)), columns][:, None])
+    longest = slots * float(np.abs(move[np.isfinite(move)]).max())
+    move = np.where(np.isfinite(move), move, longest)  # forbidden: farther than any other way
     room = np.bincount(columns, minlength=slots) < capacity
     full = not room.any()
     if full:
