@@ -241,6 +241,21 @@ def test_released_values_on_no_lattice_are_moved_alone():
     assert bound >= wanted * (1 - 1e-6)
 
 
+def test_a_lattice_of_too_many_points_gives_way_to_a_coarser_grid():
+    chain = aw.birth_death(0.2, 0.3, [0, 1, 1000])
+    problems = [
+        aw.Problem([aw.Client("a", chain, samples=n)], 3, 0.1, estimator="plain")
+        for n in (131, 132)
+    ]
+    fine, coarse = (aw.loss_bound(problem, [1]) for problem in problems)
+    assert (fine.evaluation, fine.error) == ("exact", 0)
+    assert coarse.evaluation == "quantised"
+    law = chain.stationary  # 1 moves to 0, both in W and in W^A
+    off = math.sqrt(law[1] * (1 - law[1]) / 132)
+    assert coarse.error == pytest.approx(math.hypot(2 * off, 2 * law[1]), rel=1e-9)
+    assert aw.loss_gap(problems[1], [1]) <= coarse
+
+
 def test_large_clients_use_a_window_that_leaves_nothing_out():
     """The FFT window is far smaller than the range; a full one gives the same value."""
     problem = aw.scenarios.london()
