@@ -8,6 +8,7 @@ from scipy.optimize import minimize_scalar
 
 import agewise as aw
 from agewise.loss import schedule_bounds
+from agewise.loss.bound import _window
 from random_problems import random_ages, random_problem
 
 ALL = np.array(list(itertools.product(range(10), repeat=3)))
@@ -254,6 +255,31 @@ def test_a_lattice_of_too_many_points_gives_way_to_a_coarser_grid():
     off = math.sqrt(law[1] * (1 - law[1]) / 132)
     assert coarse.error == pytest.approx(math.hypot(2 * off, 2 * law[1]), rel=1e-9)
     assert aw.loss_gap(problems[1], [1]) <= coarse
+
+
+def test_the_window_leaves_out_next_to_nothing_and_is_no_wider_than_need_be():
+    """Two clients, rare large values: the law of their sum by convolution, all terms positive."""
+    index = [np.array([[0, 1, 20]]), np.array([[0, 7, 3]])]
+    laws = [np.array([[0.9, 0.099, 0.001]]), np.array([[0.998, 0.001, 0.001]])]
+    samples = np.array([400, 100])
+    size, complete = _window(index, laws, samples, reach=8700)
+    assert not complete
+    total, mean, variance, largest = np.ones(1), 0.0, 0.0, 0.0
+    for k, law, n in zip(index, laws, samples.tolist(), strict=True):
+        one = np.bincount(k[0], law[0])
+        for _ in range(n):
+            total = np.convolve(total, one)
+        centre = k[0] @ law[0]
+        mean += n * centre
+        variance += n * (law[0] @ (k[0] - centre) ** 2)
+        largest = max(largest, np.abs(k[0] - centre).max())
+    start = round(mean) - size // 2
+    left_out = total[: max(start, 0)].sum() + total[start + size :].sum()
+    assert left_out < 1e-20
+    weight = math.log(2e20)  # Bernstein, solved for the distance
+    half = weight * largest / 3 + math.sqrt((weight * largest / 3) ** 2 + 2 * weight * variance)
+    assert 2 * half <= size <= 2 * half * 1.05 + 10
+    assert _window(index, laws, samples, reach=511) == (512, True)
 
 
 def test_large_clients_use_a_window_that_leaves_nothing_out():

@@ -116,22 +116,22 @@ def test_rows_that_stand_for_several_clients_count_as_often():
 
 @pytest.mark.parametrize("capacity", [None, 1, 2])
 def test_without_a_proof_all_schedules_are_tried(monkeypatch, capacity):
-    u, b = U[:2], B[:2]
+    u, b = np.hstack([U, U[:, :1] + 1]), np.hstack([B, -B[:, :1]])
     best = min(
         sum(u[i, t] for i, t in enumerate(every)) + sum(b[i, t] for i, t in enumerate(every)) ** 2
-        for every in itertools.product(range(3), repeat=2)
+        for every in itertools.product(range(4), repeat=3)
         if capacity is None or max(every.count(t) for t in every) <= capacity
     )
-    made = schedule(columns=COLUMNS[:2], objective=9.0, proof=None, lower_bound=best)
-    monkeypatch.setattr(certificate, "ENUMERABLE", 9)
+    made = schedule(proof=None, lower_bound=best)
+    monkeypatch.setattr(certificate, "ENUMERABLE", 64)
     checked = check_schedule(made, u, b, capacity)
     assert checked.holds
     assert checked.lower_bound == best
-    assert checked.parts == 9
-    assert checked.reason == "all 9 schedules tried"
+    assert checked.parts == 64
+    assert checked.reason == "all 64 schedules tried"
     above = dataclasses.replace(made, lower_bound=best + 0.1)
     assert not check_schedule(above, u, b, capacity).holds
-    monkeypatch.setattr(certificate, "ENUMERABLE", 8)
+    monkeypatch.setattr(certificate, "ENUMERABLE", 63)
     beyond = check_schedule(made, u, b, capacity)
     assert "there is no proof to check" in beyond.reason
     assert (beyond.lower_bound, beyond.parts, beyond.relative_gap) == (-math.inf, 0, 0)
