@@ -299,6 +299,23 @@ def test_large_clients_use_a_window_that_leaves_nothing_out():
     assert windowed == pytest.approx(full, rel=1e-9)
 
 
+def test_where_nothing_is_random_the_bound_is_the_noise():
+    frozen = aw.MarkovChain(np.eye(2), [0, 3])
+    client = aw.Client("a", frozen, [1, 0], samples=4)
+    problem = aw.Problem([client], 3, 0.5, mixing="own_law", estimator="plain")
+    assert aw.loss_bound(problem, [1]) == pytest.approx(aw.loss_gap(problem, [1]), rel=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_bound_does_not_depend_on_the_unit(unit):
+    bounds = []
+    for scale in (1, unit):
+        chain = aw.birth_death(0.2, 0.3, np.array([0, 1, 3]) * scale)
+        client = aw.Client("a", chain, [0.5, 0.5, 0], samples=5)
+        bounds.append(aw.loss_bound(aw.Problem([client], 4, 50.0, mixing="own_law"), [2]))
+    assert bounds[1] / unit**2 == pytest.approx(bounds[0], rel=1e-3)
+
+
 def test_the_noise_enters_only_through_its_variance():
     base = aw.scenarios.london()
     low, high = (aw.loss_bound(base.replace(epsilon=e), [0, 0, 0]) for e in (1.0, 0.1))
