@@ -320,7 +320,9 @@ def test_underflow_is_answered_on_the_safe_side():
 
 def test_a_frozen_chain_never_ages():
     law = [0.2, 0.3, 0.5]
-    assert aw.delta(aw.MarkovChain(np.eye(3), [1, 2, 3]), 50, "own_law", law) == 1
+    frozen = aw.MarkovChain(np.eye(3), [1, 2, 3])
+    assert aw.delta(frozen, 50, "own_law", law) == 1
+    assert aw.delta(frozen, 50, "own_law", [0, 1, 0]) < 1e-12  # nothing to be told
 
 
 def test_joint_law_from_anywhere():
