@@ -3,6 +3,7 @@ import pytest
 
 import agewise as aw
 from agewise.loss.bound import _setting
+from agewise.noise import achieved_epsilon
 
 LAST = 100_000
 DAY = aw.PeriodicChain([[[0.6, 0.4], [0.3, 0.7]], [[0.9, 0.1], [0.2, 0.8]]], [0, 1])
@@ -39,6 +40,60 @@ def test_slots_in_which_nothing_changes_any_more_share_a_row(process, calibratio
         for name in ("delta", "sensitivity", "scale", "classical_epsilon", "release", "laws"):
             np.testing.assert_array_equal(getattr(table, name)[slot - 1], getattr(alone, name)[0])
     np.testing.assert_array_equal(table.kernels[LAST - 4], process.kernel(LAST - 3, LAST))
+
+
+@pytest.mark.parametrize("calibration", ["formula", "tight"])
+@pytest.mark.parametrize("law", [None, [0.6, 0.3, 0.1, 0.0]])
+def test_each_slot_has_the_noise_of_its_joint_law(calibration, law):
+    chain = aw.birth_death(0.3, 0.1, [20, 50, 100, 200])
+    client = aw.Client("a", chain, law, samples=7)
+    mixing = "exact" if law is None else "own_law"
+    problem = aw.Problem([client], 6, 0.2, mixing=mixing, calibration=calibration)
+    table = aw.slot_table(client, problem)
+    for slot in range(1, 6 if calibration == "tight" else 7):  # fresh: every state counts
+        joint = chain.joint(slot, 6, law)
+        given = {} if calibration == "tight" else {"delta": aw.delta(chain, 6 - slot, mixing, law)}
+        one = aw.noise_scale(
+            joint, chain.steps(6 - slot) @ chain.states, 7, 0.2, calibration, **given
+        )
+        cell = table.scale[slot - 1], table.sensitivity[slot - 1], table.classical_epsilon[slot - 1]
+        assert cell == pytest.approx((one.scale, one.sensitivity, one.classical_epsilon), rel=1e-9)
+
+
+def test_achieved_epsilon_is_the_smaller_of_what_can_be_proven():
+    chain = aw.birth_death(0.3, 0.1, [20, 50, 100, 200])
+    client = aw.Client("a", chain, samples=7)
+    formula = aw.Problem([client], 6, 0.2)
+    table = aw.slot_table(client, formula)
+    for column in range(6):
+        spent = float(table.classical_epsilon[column])
+        aged = aw.aged_epsilon(spent, float(table.delta[column]))
+        assert achieved_epsilon(client, formula, table, column) == aged
+        twice = 2 * float(table.scale[column]), spent / 2
+        half = aw.aged_epsilon(spent / 2, float(table.delta[column]))
+        assert achieved_epsilon(client, formula, table, column, twice) == half
+    tight = formula.replace(calibration="tight")
+    table = aw.slot_table(client, tight)
+    for column in range(6):
+        got = achieved_epsilon(client, tight, table, column)
+        assert 0.2 * (1 - 1e-9) <= got <= 0.2
+        if column < 5:
+            scale = float(table.scale[column])
+            loss = aw.aged_loss(chain.joint(column + 1, 6), table.release[column], 7, scale)
+            assert loss < got
+    assert achieved_epsilon(client, tight, table, 0, (1.0, 0.0)) == 0
+
+
+def test_achieved_epsilon_where_tight_calibration_needs_no_noise():
+    chain = aw.birth_death(0.3, 0.3, [0, 1])
+    client = aw.Client("a", chain, samples=7)
+    problem = aw.Problem([client], 9, 3.0, calibration="tight")
+    table = aw.slot_table(client, problem)
+    assert table.scale[0] == 0
+    assert table.classical_epsilon[0] == np.inf
+    rows = chain.joint(1, 9).backward
+    apart = np.log(rows.max(axis=0) / rows.min(axis=0)).max()
+    assert achieved_epsilon(client, problem, table, 0) == pytest.approx(apart, rel=1e-12)
 
 
 def test_what_old_slots_share_is_what_each_of_them_would_have():

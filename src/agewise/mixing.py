@@ -19,6 +19,7 @@ process is the one given.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Literal, get_args, overload
 
 import numpy as np
@@ -314,8 +315,10 @@ def _underflows(chain: Array, kernel: Array, age: int, prior: Array | None) -> b
 
 def _recurrent(chain: Array, law: Array) -> NDArray[np.bool_]:
     """The closed class, where `law` is the chain's own; nothing where it is another law."""
-    stationary = np.allclose(law @ chain, law, rtol=1e-9, atol=0)
-    return closed_class(chain) if stationary else np.zeros(len(law), dtype=bool)
+    if np.allclose(law @ chain, law, rtol=1e-9, atol=0):
+        with suppress(InvalidInput):  # of several classes: such a chain has no law of its own
+            return closed_class(chain)
+    return np.zeros(len(law), dtype=bool)
 
 
 def _given_prior(kernel: Array, prior: Array) -> Array:

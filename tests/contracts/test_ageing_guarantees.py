@@ -167,3 +167,19 @@ def test_the_loss_about_one_of_two_records_is_bounded_too():
                 [np.einsum("oxz,x,z->o", density, back[y], back[other]) for y in possible]
             )
             assert np.log(given.max(axis=0) / given.min(axis=0)).max() <= claimed + ROUNDING
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_private_at_one_age_is_private_at_a_greater_one(seed):
+    """Same law at collection and same release; for a day profile, whole days later."""
+    rng = np.random.default_rng(2000 + seed)
+    size, age = int(rng.integers(2, 5)), int(rng.integers(1, 5))
+    law = random_law(rng, size)
+    release, scale = rng.normal(0, 1, size), float(rng.uniform(0.1, 2))
+    steps = [random_chain(rng, size).transition for _ in range(3)]
+    chain, day = aw.MarkovChain(steps[0], range(size)), aw.PeriodicChain(steps, range(size))
+    for process, later in ((chain, 1), (chain, 7), (day, 3), (day, 6)):
+        young, old = (process.joint(20 - a, 20, law) for a in (age, age + later))
+        assert aw.joint_delta(old) <= aw.joint_delta(young) + ROUNDING
+        losses = [aw.aged_loss(joint, release, 1, scale) for joint in (old, young)]
+        assert losses[0] <= losses[1] + ROUNDING

@@ -8,13 +8,17 @@ from scipy.optimize import minimize_scalar
 
 import agewise as aw
 from agewise.loss import schedule_bounds
+from agewise.loss.bound import _window
 from random_problems import random_ages, random_problem
 
 ALL = np.array(list(itertools.product(range(10), repeat=3)))
 
 
-def bound_by_enumeration(problem, ages):
-    """Theorem 1 from the joint law of everything, by summing over all data sets."""
+def bound_by_enumeration(problem, ages, moved=None):
+    """Theorem 1 from the joint law of everything, by summing over all data sets.
+
+    `moved`: for each client what its released values and its states are replaced by.
+    """
     tables = aw.cost_tables(problem)
     worlds = [(1.0, [])]  # probability, [(f(X) values, z_Y values) of each client]
     noise = 0.0
@@ -23,8 +27,11 @@ def bound_by_enumeration(problem, ages):
         table = tables.slots[i]
         noise += 2 * (problem.weights[i] * table.scale[slot - 1]) ** 2
         joint = table.laws[slot - 1][:, None] * table.kernels[slot - 1]
+        release, states = table.release[slot - 1], client.process.states
+        if moved is not None:
+            release, states = moved[i]
         cells = [
-            (joint[x, y], table.release[slot - 1][x], client.process.states[y])
+            (joint[x, y], release[x], states[y])
             for x, y in itertools.product(range(len(joint)), repeat=2)
         ]
         datasets = [
@@ -162,6 +169,119 @@ def test_quantised_evaluation_says_so_and_by_how_much():
     assert fresh.error == 0
 
 
+def on_grid(values, step):
+    return values.min() + step * np.rint((values - values.min()) / step)
+
+
+def quantised(problem, ages):
+    """The grid points that values are moved to, 64 steps across the widest range, and the errors.
+
+    The error of each client's part of W and of W^A: mean and standard deviation.
+    """
+    tables = aw.cost_tables(problem)
+    scales = problem.weights / [c.samples for c in problem.clients]
+    moved, errors = [], []
+    wide = [
+        max(np.ptp(s * t.release, axis=1).max() for s, t in zip(scales, tables.slots, strict=True)),
+        max(np.ptp(s * c.process.states) for s, c in zip(scales, problem.clients, strict=True)),
+    ]
+    for i, (client, age) in enumerate(zip(problem.clients, ages, strict=True)):
+        column = problem.aggregate_at - 1 - age
+        table = tables.slots[i]
+        law = table.laws[column]
+        pair, off = [], []
+        for values, chances, width in (
+            (table.release[column], law, wide[0]),
+            (client.process.states, law @ table.kernels[column], wide[1]),
+        ):
+            placed = on_grid(scales[i] * values, width / 64) / scales[i]
+            mean = chances @ (placed - values)
+            spread = math.sqrt(chances @ (placed - values - mean) ** 2 / client.samples)
+            pair.append(placed)
+            off += [problem.weights[i] * mean, problem.weights[i] * spread]
+        moved.append(pair)
+        errors.append(off)
+    return moved, np.array(errors)
+
+
+@pytest.mark.parametrize("samples", [(1, 2), (2, 1)])
+def test_values_on_no_lattice_are_moved_and_both_errors_are_added(samples):
+    chains = [
+        aw.MarkovChain([[0.7, 0.3], [0.2, 0.8]], [0.0, math.sqrt(2)]),
+        aw.MarkovChain([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4]], [math.pi, 0.0, math.e]),
+    ]
+    clients = [aw.Client(str(n), c, samples=n) for n, c in zip(samples, chains, strict=True)]
+    problem = aw.Problem(clients, 4, 2.0, estimator="plain")
+    ages = [2, 1]
+    moved, errors = quantised(problem, ages)
+    bound = aw.loss_bound(problem, ages)
+    assert bound.evaluation == "quantised"
+    means, spreads = np.abs(errors[:, [0, 2]]).sum(), errors[:, [1, 3]].sum(axis=1)
+    assert bound.error == pytest.approx(math.sqrt((spreads**2).sum() + means**2), rel=1e-9)
+    wanted = (math.sqrt(bound_by_enumeration(problem, ages, moved)) + bound.error) ** 2
+    assert bound == pytest.approx(wanted, rel=2e-3)
+    assert bound >= wanted * (1 - 1e-6)
+
+
+def test_released_values_on_no_lattice_are_moved_alone():
+    """States on a lattice stay where they are: only what is moved counts as an error."""
+    share = 1 / math.pi
+    rows = [[share, 1 - share, 0], [0.1, 0.9 - share, share], [0.3, 0.3, 0.4]]
+    chain = aw.MarkovChain(rows, [0, 1, 3])
+    clients = [aw.Client("a", chain, samples=1), aw.Client("b", chain, [0.6, 0.4, 0], samples=2)]
+    problem = aw.Problem(clients, 4, 2.0, estimator="propagated", mixing="own_law")
+    ages = [3, 1]
+    moved, errors = quantised(problem, ages)
+    bound = aw.loss_bound(problem, ages)
+    assert bound.evaluation == "quantised"
+    means, spreads = errors[:, 0].sum(), errors[:, 1]
+    assert bound.error == pytest.approx(math.sqrt((spreads**2).sum() + means**2), rel=1e-9)
+    moved = [(release, chain.states) for release, _ in moved]
+    wanted = (math.sqrt(bound_by_enumeration(problem, ages, moved)) + bound.error) ** 2
+    assert bound == pytest.approx(wanted, rel=2e-3)
+    assert bound >= wanted * (1 - 1e-6)
+
+
+def test_a_lattice_of_too_many_points_gives_way_to_a_coarser_grid():
+    chain = aw.birth_death(0.2, 0.3, [0, 1, 1000])
+    problems = [
+        aw.Problem([aw.Client("a", chain, samples=n)], 3, 0.1, estimator="plain")
+        for n in (131, 132)
+    ]
+    fine, coarse = (aw.loss_bound(problem, [1]) for problem in problems)
+    assert (fine.evaluation, fine.error) == ("exact", 0)
+    assert coarse.evaluation == "quantised"
+    law = chain.stationary  # 1 moves to 0, both in W and in W^A
+    off = math.sqrt(law[1] * (1 - law[1]) / 132)
+    assert coarse.error == pytest.approx(math.hypot(2 * off, 2 * law[1]), rel=1e-9)
+    assert aw.loss_gap(problems[1], [1]) <= coarse
+
+
+def test_the_window_leaves_out_next_to_nothing_and_is_no_wider_than_need_be():
+    """Two clients, rare large values: the law of their sum by convolution, all terms positive."""
+    index = [np.array([[0, 1, 20]]), np.array([[0, 7, 3]])]
+    laws = [np.array([[0.9, 0.099, 0.001]]), np.array([[0.998, 0.001, 0.001]])]
+    samples = np.array([400, 100])
+    size, complete = _window(index, laws, samples, reach=8700)
+    assert not complete
+    total, mean, variance, largest = np.ones(1), 0.0, 0.0, 0.0
+    for k, law, n in zip(index, laws, samples.tolist(), strict=True):
+        one = np.bincount(k[0], law[0])
+        for _ in range(n):
+            total = np.convolve(total, one)
+        centre = k[0] @ law[0]
+        mean += n * centre
+        variance += n * (law[0] @ (k[0] - centre) ** 2)
+        largest = max(largest, np.abs(k[0] - centre).max())
+    start = round(mean) - size // 2
+    left_out = total[: max(start, 0)].sum() + total[start + size :].sum()
+    assert left_out < 1e-20
+    weight = math.log(2e20)  # Bernstein, solved for the distance
+    half = weight * largest / 3 + math.sqrt((weight * largest / 3) ** 2 + 2 * weight * variance)
+    assert 2 * half <= size <= 2 * half * 1.05 + 10
+    assert _window(index, laws, samples, reach=511) == (512, True)
+
+
 def test_large_clients_use_a_window_that_leaves_nothing_out():
     """The FFT window is far smaller than the range; a full one gives the same value."""
     problem = aw.scenarios.london()
@@ -177,6 +297,23 @@ def test_large_clients_use_a_window_that_leaves_nothing_out():
         module._window = original
         module._prepared.cache_clear()
     assert windowed == pytest.approx(full, rel=1e-9)
+
+
+def test_where_nothing_is_random_the_bound_is_the_noise():
+    frozen = aw.MarkovChain(np.eye(2), [0, 3])
+    client = aw.Client("a", frozen, [1, 0], samples=4)
+    problem = aw.Problem([client], 3, 0.5, mixing="own_law", estimator="plain")
+    assert aw.loss_bound(problem, [1]) == pytest.approx(aw.loss_gap(problem, [1]), rel=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_bound_does_not_depend_on_the_unit(unit):
+    bounds = []
+    for scale in (1, unit):
+        chain = aw.birth_death(0.2, 0.3, np.array([0, 1, 3]) * scale)
+        client = aw.Client("a", chain, [0.5, 0.5, 0], samples=5)
+        bounds.append(aw.loss_bound(aw.Problem([client], 4, 50.0, mixing="own_law"), [2]))
+    assert bounds[1] / unit**2 == pytest.approx(bounds[0], rel=1e-3)
 
 
 def test_the_noise_enters_only_through_its_variance():

@@ -1,3 +1,4 @@
+import mpmath
 import numpy as np
 import pytest
 
@@ -35,6 +36,35 @@ def test_own_law_is_carried_forward():
     first = aw.aged_epsilon(0.5, aw.delta(chain, 2, "own_law", law)) + 0.4
     wanted = aw.aged_epsilon(first, aw.delta(chain, 3, "own_law", law @ chain.steps(2)))
     assert total.aged == pytest.approx(wanted, rel=1e-12)
+
+
+def test_a_law_carried_on_does_not_push_delta_above_one():
+    frozen = aw.MarkovChain(np.eye(2), [0, 1])
+    releases = [Release(1, 0.5), Release(3, 0.4)]
+    total = aw.composed_epsilon(releases, frozen, 6, "own_law", [0.5, 0.5])
+    assert total.aged == pytest.approx(0.9, rel=1e-15)
+
+
+def test_a_law_carried_far_leaves_the_total_on_the_safe_side():
+    """After thousands of products the law is off by more than the last step alone would explain."""
+    slow, fast = [[1 - 2.07e-5, 2.07e-5], [7.1e-5, 1 - 7.1e-5]], [[0.832, 0.168], [0.233, 0.767]]
+    day = aw.PeriodicChain([slow] * 3999 + [fast], [0, 1])
+    with mpmath.workdps(50):
+        long = mpmath.matrix(day.transitions[0].tolist()) ** 3999
+        last = mpmath.matrix(day.transitions[-1].tolist())
+
+        def aged(loss, law, kernel):
+            low, high = (
+                law[0] * kernel[0, y] / (law[0] * kernel[0, y] + law[1] * kernel[1, y])
+                for y in (0, 1)
+            )
+            return mpmath.log1p(abs(low - high) * mpmath.expm1(loss))
+
+        later = [0.5 * long[0, y] + 0.5 * long[1, y] for y in (0, 1)]
+        true = aged(1 + aged(mpmath.mpf(1e-6), [0.5, 0.5], long), later, last)
+    releases = [Release(1, 1e-6), Release(4000, 1.0)]
+    total = aw.composed_epsilon(releases, day, 4001, "own_law", [0.5, 0.5])
+    assert true <= total.aged <= true + 3e-12
 
 
 def test_a_day_profile_composes_slot_by_slot():

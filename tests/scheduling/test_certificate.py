@@ -49,12 +49,19 @@ def bound_by_hand(proof, u, b, counts, capacity, allowed=None):
     return total
 
 
+def leaves(proof):
+    return 1 if isinstance(proof, Leaf) else leaves(proof.below) + leaves(proof.above)
+
+
 def random_proof(rng, b, depth, priced):
     if depth == 0 or rng.random() < 0.2:
         prices = tuple(rng.integers(0, 4, b.shape[1]).astype(float).tolist()) if priced else None
         return Leaf((float(rng.integers(-6, 7)) / 2,), prices)
-    client = int(rng.integers(len(b)))  # thresholds that biases meet exactly
-    return Split(client, float(rng.choice(b[client])), *(
+    client = int(rng.integers(len(b)))
+    threshold = float(rng.choice(b[client]))  # one that a bias meets, or just misses
+    if rng.random() < 0.5:
+        threshold = math.nextafter(threshold, -math.inf)
+    return Split(client, threshold, *(
         random_proof(rng, b, depth - 1, priced) for _ in range(2)
     ))  # fmt: skip
 
@@ -78,6 +85,7 @@ def test_the_bound_of_a_proof_is_what_it_says(seed):
     assert checked.relative_gap == pytest.approx(
         (objective - float(wanted)) / max(objective, abs(float(wanted)))
     )
+    assert checked.parts == leaves(proof)
     assert f"from {checked.parts} set{'s' * (checked.parts > 1)} of" in checked.reason
     above = dataclasses.replace(made, lower_bound=float(wanted) + 1e-6 * objective)
     assert not check_schedule(above, u, b, capacity).holds
@@ -96,6 +104,9 @@ def test_rows_that_stand_for_several_clients_count_as_often():
     checked = check_schedule(made, U, vectors, counts=[3, 3, 1])
     assert checked.holds, checked.reason
     assert (checked.objective, checked.lower_bound) == (value, bound)
+    unused = np.where(shares == 0, math.inf, U)  # nobody is where it is forbidden
+    assert check_schedule(dataclasses.replace(made, lower_bound=-999.0), unused, vectors,
+                          counts=[3, 3, 1]).objective == value  # fmt: skip
     assert "counts" in check_schedule(made, U, vectors, counts=[3, 2, 1]).reason
     assert "counts" in check_schedule(made, U, vectors).reason
     assert "against a capacity" in check_schedule(made, U, vectors, 9, counts=[3, 3, 1]).reason
@@ -105,21 +116,23 @@ def test_rows_that_stand_for_several_clients_count_as_often():
 
 @pytest.mark.parametrize("capacity", [None, 1, 2])
 def test_without_a_proof_all_schedules_are_tried(monkeypatch, capacity):
+    u, b = np.hstack([U, U[:, :1] + 1]), np.hstack([B, -B[:, :1]])
     best = min(
-        sum(U[i, t] for i, t in enumerate(every)) + sum(B[i, t] for i, t in enumerate(every)) ** 2
-        for every in itertools.product(range(3), repeat=3)
+        sum(u[i, t] for i, t in enumerate(every)) + sum(b[i, t] for i, t in enumerate(every)) ** 2
+        for every in itertools.product(range(4), repeat=3)
         if capacity is None or max(every.count(t) for t in every) <= capacity
     )
     made = schedule(proof=None, lower_bound=best)
-    monkeypatch.setattr(certificate, "ENUMERABLE", 27)
-    checked = check_schedule(made, U, B, capacity)
+    monkeypatch.setattr(certificate, "ENUMERABLE", 64)
+    checked = check_schedule(made, u, b, capacity)
     assert checked.holds
     assert checked.lower_bound == best
-    assert checked.parts == 27
-    assert checked.reason == "all 27 schedules tried"
-    assert not check_schedule(schedule(proof=None, lower_bound=best + 0.1), U, B, capacity).holds
-    monkeypatch.setattr(certificate, "ENUMERABLE", 26)
-    beyond = check_schedule(made, U, B, capacity)
+    assert checked.parts == 64
+    assert checked.reason == "all 64 schedules tried"
+    above = dataclasses.replace(made, lower_bound=best + 0.1)
+    assert not check_schedule(above, u, b, capacity).holds
+    monkeypatch.setattr(certificate, "ENUMERABLE", 63)
+    beyond = check_schedule(made, u, b, capacity)
     assert "there is no proof to check" in beyond.reason
     assert (beyond.lower_bound, beyond.parts, beyond.relative_gap) == (-math.inf, 0, 0)
 
@@ -158,6 +171,25 @@ def test_what_is_not_so_is_said(changes, capacity, words):
 def test_what_is_so_but_for_rounding_holds(changes, capacity):
     checked = check_schedule(schedule(**changes), U, B, capacity)
     assert checked.holds, checked.reason
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e12])
+def test_lies_are_noticed_in_any_unit(unit):
+    """Costs of size u go with biases of size √u."""
+    u, b = U * unit, B * math.sqrt(unit)
+    honest = schedule(objective=VALUE * unit, lower_bound=6 * unit)
+    checked = check_schedule(honest, u, b)
+    assert checked.holds
+    assert checked.relative_gap == pytest.approx((VALUE - 6) / VALUE)
+    for lie in ({"objective": VALUE * unit * (1 - 1e-8)}, {"lower_bound": (6 + 1e-6) * unit}):
+        assert not check_schedule(dataclasses.replace(honest, **lie), u, b).holds
+
+
+def test_where_nothing_costs_anything_there_is_no_gap():
+    made = schedule(objective=0.0, lower_bound=0.0)
+    checked = check_schedule(made, np.zeros((3, 3)), np.zeros((3, 3)))
+    assert checked.holds
+    assert checked.relative_gap == 0
 
 
 def test_a_forbidden_slot_is_noticed():

@@ -46,9 +46,9 @@ def check_schedule(
     costs = np.asarray(u, dtype=float)
     biases = np.asarray(b, dtype=float)
     biases = biases[..., None] if biases.ndim == 2 else biases
-    clients, slots = costs.shape if costs.ndim == 2 else (0, 0)
     columns, shares = np.asarray(found.columns), found.allocation
     _refuse_nonsense(costs, biases, columns, shares)
+    clients, slots = costs.shape
     objective = _objective(costs, biases, columns, shares)
     problems = []
     members = None if counts is None else np.asarray(counts)
