@@ -17,6 +17,7 @@ import numpy as np
 import agewise as aw
 from agewise.federation.flower.deployment import Deployment, init_deployment
 from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
+from agewise.federation.server import Step
 
 ROUNDS = 8
 NODES = int(os.environ.get("AGEWISE_NODES", "50"))
@@ -172,10 +173,20 @@ def crowd(folder: Path) -> None:
     try:
         begun = time.time()
         told: dict[str, float] = {}
+
+        def watch(step: Step, *_: int) -> None:
+            told.setdefault(step.what, time.time())
+
         result = aw.run(
-            plan, "flower", folder=folder / "run", deployment=deployment.folder, wait=900, at_once=6,
-            slot_timeout=900, watch=lambda step, *_: told.setdefault(step.what, time.time()),
-        )  # fmt: skip
+            plan,
+            "flower",
+            folder=folder / "run",
+            deployment=deployment.folder,
+            wait=900,
+            at_once=6,
+            slot_timeout=900,
+            watch=watch,
+        )
         took = time.time() - begun
         node, link = memory(deployment)
         messages = 2 * NODES  # an introduction and an order each

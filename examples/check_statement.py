@@ -9,7 +9,8 @@ totals from the scenario's matrices and the exported releases, the model from th
 the expected loss in closed form, the realised one of simulated records, every step from the
 journal, and the page line by line. plan.json is held to the digest that the clients' own ledgers
 name. Prints one line per difference. Exit code 0: all the same; 1: something differs; 2: a case
-that it does not cover (plans made anew on the way, rejected uploads, runs on Flower).
+that it does not cover (plans made anew on the way, rejected uploads, runs on Flower, Gaussian
+noise, learners other than the mean).
 `agewise check` does the same with the package's own code, for every case.
 """
 
@@ -145,6 +146,24 @@ def total(events, process, mixing, law, seen_at):
     return other + loss + later
 
 
+def sharp_loss(process, mixing, law, start, end, delta, spent):
+    """The worst loss of any mechanism with this classical ε: sets are prefixes by likelihood."""
+    if not process.markov or mixing == "spectral" or start == end:
+        return aged(spent, delta)
+    if mixing == "any_prior":
+        return 4 * math.atanh(delta * math.tanh(spent / 4)) if delta < 1 else spent
+    rows, worst = process.backward(law if mixing == "own_law" else None, start, end), 0.0
+    base = 1 / math.expm1(spent) if spent < 700 else 0.0
+    for q in rows:
+        for d in rows:
+            order = sorted(range(len(q)), key=lambda x: -q[x] / d[x] if d[x] else -math.inf)
+            above, below = np.cumsum(q[order]), np.cumsum(d[order])
+            for a, b in zip(above, below, strict=True):
+                if a > b:
+                    worst = max(worst, math.log1p((a - b) / (base + b)) if base + b else math.inf)
+    return min(worst, aged(spent, delta))
+
+
 def tight_loss(process, law, start, end, f, samples, scale):
     """The loss of the Laplace mechanism itself, at every output where it can be largest."""
     if scale == 0:
@@ -202,6 +221,8 @@ def row_of(client, scenario, own, events, process, aggregated, settings):
     if private:
         classical = math.inf if scale == 0 else reach / scale
         alone = aged(classical, delta)
+        if scenario["calibration"] == "sharp":
+            alone = sharp_loss(process, mixing, law, start, end, delta, classical)
         if scenario["calibration"] == "tight" and start < end:
             prior = law if mixing == "own_law" else None
             alone = min(alone, float(tight_loss(process, prior, start, end, f, n, scale)))
@@ -211,6 +232,7 @@ def row_of(client, scenario, own, events, process, aggregated, settings):
     return {
         "client": client["name"],
         "aggregated": aggregated,
+        "target_epsilon": client.get("epsilon", scenario["epsilon"]),
         "collect_at": own["collect_at"] - settings["starts_at"],
         "age": own["aggregate_at"] - own["collect_at"],
         "samples": n,
@@ -223,9 +245,13 @@ def row_of(client, scenario, own, events, process, aggregated, settings):
         "aged_epsilon": words(alone),
         "aged_odds": odds(alone),
         "classical_odds": odds(classical),
+        "aged_delta": 0.0 if private else None,
+        "classical_delta": 0.0 if private else None,
         "releases": len(before),
         "total_aged_epsilon": words(together),
         "total_classical_epsilon": words(added),
+        "total_aged_delta": 0.0 if private else None,
+        "total_classical_delta": 0.0 if private else None,
         "upload_sha256": hashlib.sha256(bytes.fromhex(own["payload"])).hexdigest(),
     }, upload
 
@@ -320,11 +346,15 @@ def page(s):
     outcome = "**The run did not complete.** It was to be aggregated"
     if s["model"] is not None:
         outcome = f"Model: {s['model']!r}{unit}. Aggregated"
+    own = {c["client"]: c["target_epsilon"] for c in s["clients"]}
+    target = f"ε = {s['target_epsilon']:g} for every client"
+    if not set(own.values()) <= {s["target_epsilon"]}:
+        target = "ε by client: " + ", ".join(f"{plain(n)} {e:g}" for n, e in own.items())
     lines += [
-        f"Made {s['made_at']}. {outcome} in slot {s['aggregate_at']}, target ε = "
-        f"{s['target_epsilon']:g} for every client.",
+        f"Made {s['made_at']}. {outcome} in slot {s['aggregate_at']}, target {target}.",
         "",
-        f"Mechanism: {s['mechanism'] if s['private'] else 'a seeded stand-in'}; estimator "
+        "Released: the mean of the records. Mechanism: "
+        f"{s['mechanism'] if s['private'] else 'a seeded stand-in'}; estimator "
         f"{s['estimator']}, calibration {s['calibration']}.",
         "",
         f"| client | collected in | age | records | Δ | sensitivity{of} | noise scale{of} "
@@ -387,7 +417,7 @@ def rows_of(check, run, names, plan, settings, ledgers, received, complete):
         check.same(f"{name}: fingerprint", own["fingerprint"], process.fingerprint)
         check.same(f"{name}: slot", own["collect_at"], upload["collect_at"] + settings["starts_at"])
         if not settings["stand_in"]:
-            kept = float(row["aged_epsilon"]) <= scenario["epsilon"] * (1 + 1e-6)
+            kept = float(row["aged_epsilon"]) <= row["target_epsilon"] * (1 + 1e-6)
             check.same(f"{name}: target kept", kept, True)
         found.append((row, upload))
     return digest, [row for row, _ in found], [upload for _, upload in found]
@@ -418,6 +448,8 @@ def main(run, exported):
     scenario, stated = plan["scenario"], record["statement"]
     if settings["engine"] != "local" or settings["on_missing"] == "replan" or record["rejected"]:
         return not_covered("runs on Flower, plans made anew on the way, rejected uploads")
+    if "learner" in scenario or "mechanism" in scenario:
+        return not_covered("other learners than the mean, other noise than Laplace noise")
     exports = (json.loads(path.read_text()) for path in Path(exported).glob("*.json"))
     ledgers = {events[0]["client"]: events for events in exports if events}
     journal = (run / "journal.jsonl").read_text()
@@ -441,13 +473,15 @@ def main(run, exported):
         "rejected": {},
         "steps": steps,
         "statement": {
-            "version": 2,
+            "version": 3,
             "run": settings["run"],
             "plan": digest,
             "made_at": stated["made_at"],
             "model": model,
             "aggregate_at": scenario["aggregate_at"],
             "target_epsilon": scenario["epsilon"],
+            "target_delta": 0.0,
+            "learner": "mean",
             "estimator": scenario["estimator"],
             "calibration": scenario["calibration"],
             "private": not settings["stand_in"],
@@ -456,7 +490,7 @@ def main(run, exported):
             "not_due": [n for n in silent if due[n] > closed],
             "notes": plan["notes"],
             "unit": scenario["unit"],
-            "mechanism": "Laplace noise on the mean of the records, drawn by OpenDP",
+            "mechanism": "Laplace noise, drawn by OpenDP",
             "limits": LIMITS,
             "digest": hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest(),
         },

@@ -5,8 +5,8 @@ import pytest
 
 import agewise as aw
 from agewise import figures
-from agewise.noise import slot_table
 from agewise.schemes import SchemeRow
+from agewise.terms import slot_table
 
 NAME = "a client with a very long name, and a number at its end: "
 

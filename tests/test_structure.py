@@ -14,7 +14,8 @@ import agewise as aw
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "agewise"
 ORDER = [
-    "errors", "process", "mixing", "privacy", "learning", "problem", "noise", "loss", "scheduling",
+    "errors", "process", "mixing", "mechanism", "learning", "privacy", "problem", "terms", "loss",
+    "scheduling",
     "scenarios", "scenario", "plan", "planning", "schemes", "federation", "fitting", "figures",
     "reproduction", "__init__", "cli",
 ]  # fmt: skip

@@ -7,12 +7,13 @@ is itself privacy. Agewise weighs that against the accuracy that ageing costs.
 from agewise import scenarios
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
+from agewise.learning import Histogram, Mean, Shares, Statistics
 from agewise.loss.batch import chain_tables
 from agewise.loss.bound import Bound, loss_bound
 from agewise.loss.gap import CostTables, cost_tables, loss_gap
 from agewise.loss.simulation import Estimate, simulate_gap
+from agewise.mechanism import Noised, laplace, seeded_laplace
 from agewise.mixing import delta, delta_table, joint_delta
-from agewise.noise import SlotTable, slot_table
 from agewise.plan import Assignment, Plan
 from agewise.planning import plan, replan
 from agewise.privacy.account import BudgetExceeded, Event, Policy
@@ -20,8 +21,8 @@ from agewise.privacy.ageing import aged_approximate, aged_epsilon, classical_eps
 from agewise.privacy.calibration import Noise, aged_loss, noise_scale, sensitivity
 from agewise.privacy.composition import Release, Total, composed_epsilon
 from agewise.privacy.ledger import Ledger, LedgerDamaged
-from agewise.privacy.mechanisms import Noised, laplace, seeded_laplace
-from agewise.problem import Client, Problem
+from agewise.privacy.sharp import Ageing
+from agewise.problem import Client, Problem, Target
 from agewise.process import (
     JointLaw,
     MarkovChain,
@@ -40,10 +41,12 @@ from agewise.scheduling import (
     solve_stream,
 )
 from agewise.schemes import SchemeRow, compare_schemes
+from agewise.terms import SlotTable, slot_table
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Ageing",
     "AgewiseError",
     "Assignment",
     "Bound",
@@ -53,11 +56,13 @@ __all__ = [
     "CostTables",
     "Estimate",
     "Event",
+    "Histogram",
     "InvalidInput",
     "JointLaw",
     "Ledger",
     "LedgerDamaged",
     "MarkovChain",
+    "Mean",
     "MeasuredLaw",
     "Noise",
     "Noised",
@@ -71,7 +76,10 @@ __all__ = [
     "RunResult",
     "Schedule",
     "SchemeRow",
+    "Shares",
     "SlotTable",
+    "Statistics",
+    "Target",
     "Total",
     "aged_approximate",
     "aged_epsilon",

@@ -245,10 +245,15 @@ def run_figure(result: RunResult) -> Figure:
         _slots(figure, last)
         unit = f" {_verbatim(problem.unit)}" if problem.unit else ""
         figure.suptitle(
-            f"{_verbatim(problem.name)}: model {result.model:.5g}{unit} aggregated in slot {last}"
+            f"{_verbatim(problem.name)}: {_model_words(result, unit)} aggregated in slot {last}"
             + ("" if result.private else "\n(stand-in noise: not private)")
         )
     return figure
+
+
+def _model_words(result: RunResult, unit: str) -> str:
+    kind = result.plan.problem.learner.kind
+    return f"model {result.model:.5g}{unit}" if kind == "mean" else f"a {kind}"
 
 
 def _crowd_figure(uploads: list[int], missed: list[int]) -> Figure:

@@ -20,6 +20,7 @@ process is the one given.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Literal, get_args, overload
 
 import numpy as np
@@ -41,14 +42,49 @@ from agewise.process.joint import (
 Method = Literal["exact", "own_law", "any_prior", "spectral"]
 METHODS: tuple[str, ...] = get_args(Method)
 
+Sharpness = Literal["rows", "cross_ratio", "delta"]
+"""What a method knows beyond Δ: the laws of the collected record, their cross ratio, or nothing."""
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """One way to say what an adversary knows, and what that allows.
+
+    `assumption` is what an aged ε rests on, for every statement that shows one. With `rows` the
+    noise may also be calibrated to the mechanism itself (`tight`).
+    """
+
+    name: Method
+    assumption: str
+    sharpness: Sharpness
+
+    @property
+    def allows_tight(self) -> bool:
+        """Whether the laws that `tight` calibration works with are those of the adversary."""
+        return self.sharpness == "rows"
+
+
 _KNOWN = "records that evolve independently of each other with the process given"
-ASSUMPTIONS: dict[str, str] = {
-    "own_law": f"{_KNOWN}, and an adversary whose prior at collection is the client's stated law.",
-    "exact": f"{_KNOWN}, and an adversary whose prior is its stationary (periodic) law.",
-    "any_prior": f"{_KNOWN}; it holds whatever an adversary's prior.",
-    "spectral": f"{_KNOWN}, and an adversary whose prior is its stationary law.",
+MIXINGS: dict[str, Mixing] = {
+    one.name: one
+    for one in (
+        Mixing(
+            "own_law",
+            f"{_KNOWN}, and an adversary whose prior at collection is the client's stated law.",
+            "rows",
+        ),
+        Mixing(
+            "exact",
+            f"{_KNOWN}, and an adversary whose prior is its stationary (periodic) law.",
+            "rows",
+        ),
+        Mixing("any_prior", f"{_KNOWN}; it holds whatever an adversary's prior.", "cross_ratio"),
+        Mixing(
+            "spectral", f"{_KNOWN}, and an adversary whose prior is its stationary law.", "delta"
+        ),
+    )
 }
-"""What an aged ε rests on, by method, for every statement that shows one."""
+"""By the name that scenarios and statements give."""
 MEASURED = (
     "records that evolve independently of each other, and a Δ that was measured: the notes say for "
     "which adversary, and on what its confidence rests."
@@ -58,7 +94,7 @@ MEASURED = (
 
 def assumption(process: Process, method: str) -> str:
     """What an aged ε of records that follow this process rests on."""
-    return MEASURED if isinstance(process, MeasuredLaw) else ASSUMPTIONS[method]
+    return MEASURED if isinstance(process, MeasuredLaw) else MIXINGS[method].assumption
 
 
 BLOCK = 4096

@@ -13,7 +13,6 @@ import numpy as np
 from agewise.errors import InvalidInput, whole
 from agewise.loss.bound import Evaluation, loss_bound
 from agewise.loss.gap import CostTables, cost_tables
-from agewise.noise import achieved_epsilon
 from agewise.problem import Problem
 from agewise.process import MeasuredLaw
 from agewise.scenario import problem_from_dict, problem_to_dict
@@ -21,6 +20,7 @@ from agewise.scheduling import (
     Schedule,
     table_objective,
 )
+from agewise.terms import achieved_epsilon
 
 VERSION = 1
 
@@ -237,7 +237,9 @@ def assemble(
         )
     ages = [a.age for a in assignments]
     bound = None
-    if problem.objective == "bound" or len(ages) <= BOUND_CLIENTS:
+    if problem.objective == "bound" or (
+        len(ages) <= BOUND_CLIENTS and problem.learner.kind == "mean"
+    ):
         bound = loss_bound(problem, ages)
     gap = float(table_objective(tables.u, tables.b)(found.columns[None])[0])
     notes = (*notes, *_warnings(problem, assignments))

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from agewise.errors import InvalidInput, one_of, positive, whole
-from agewise.learning import ESTIMATORS, Estimator
-from agewise.mixing import METHODS, Method
+from agewise.learning import ESTIMATORS, Estimator, Learner, Mean
+from agewise.mechanism import MECHANISMS, Kind
+from agewise.mixing import METHODS, MIXINGS, Method
 from agewise.privacy.calibration import RULES, Rule
 from agewise.process import Process
 from agewise.process.joint import Array, as_law
@@ -30,11 +31,51 @@ OBJECTIVES: tuple[str, ...] = get_args(Objective)
 
 
 @dataclass(frozen=True)
+class Target:
+    """What a client's release must guarantee, and by which noise.
+
+    `epsilon` is the aged ε, `delta` the δ of (ε, δ) with Gaussian noise, 0 with Laplace noise.
+    """
+
+    epsilon: float
+    mixing: Method
+    calibration: Rule
+    mechanism: Kind = "laplace"
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive("epsilon", self.epsilon)
+        one_of("mixing", self.mixing, METHODS)
+        one_of("calibration", self.calibration, RULES)
+        one_of("mechanism", self.mechanism, tuple(MECHANISMS))
+        if self.calibration == "tight" and not MIXINGS[self.mixing].allows_tight:
+            raise InvalidInput(
+                "calibration",
+                f"'tight' with mixing {self.mixing!r}",
+                "tight with mixing exact or own_law",
+                "Use calibration sharp or formula, or another mixing.",
+            )
+        if self.mechanism == "gaussian":
+            if self.calibration == "tight":
+                raise InvalidInput("calibration", "'tight' with Gaussian noise", "formula or sharp")
+            if not 0 < self.delta < 1:
+                raise InvalidInput(
+                    "delta",
+                    self.delta or None,
+                    "above 0 and below 1, with Gaussian noise",
+                    "Far below one over the number of records, 1e-6 say.",
+                )
+        elif self.delta:
+            raise InvalidInput("delta", self.delta, "none with Laplace noise, which needs no δ")
+
+
+@dataclass(frozen=True)
 class Client:
     """One client: how its records change, their law when it collects, how many it collects.
 
     `law` None means the process's own law (stationary, or periodic). `weight` is its share of
-    the aggregate; None means in proportion to `samples`.
+    the aggregate; None means in proportion to `samples`. `epsilon` is its own target; None means
+    that of the problem.
     """
 
     name: str
@@ -42,6 +83,7 @@ class Client:
     law: ArrayLike | None = None
     samples: int = 100
     weight: float | None = None
+    epsilon: float | None = None
 
     def __post_init__(self) -> None:
         if (
@@ -68,6 +110,9 @@ class Client:
         if self.weight is not None:
             share = positive(f"weight of client {self.name!r}", self.weight)
             object.__setattr__(self, "weight", share)
+        if self.epsilon is not None:
+            own = positive(f"epsilon of client {self.name!r}", self.epsilon)
+            object.__setattr__(self, "epsilon", own)
 
     def law_at(self, slot: int) -> Array:
         """The law of a record that is collected in `slot`."""
@@ -76,11 +121,12 @@ class Client:
 
 @dataclass(frozen=True)
 class Problem:
-    """Clients, an aggregation slot, a privacy target, and four choices.
+    """Clients, an aggregation slot, a privacy target, and the choices how to meet it.
 
     Slots run from 1 to `aggregate_at`; `capacity` is how many clients may collect in one slot
-    (None: any number). See `docs/notation.md` for the choices. `origin` says in words where the
-    laws come from, for plans and statements.
+    (None: any number). `learner` says what the clients learn, `mechanism` the noise they add; with
+    `gaussian`, `delta` is the δ of the target (ε, δ). See `docs/notation.md` for the choices.
+    `origin` says in words where the laws come from, for plans and statements.
     """
 
     clients: Sequence[Client]
@@ -88,9 +134,12 @@ class Problem:
     epsilon: float
     mixing: Method = "exact"
     estimator: Estimator = "propagated"
-    calibration: Rule = "formula"
+    calibration: Rule = "sharp"
     objective: Objective = "exact"
     capacity: int | None = None
+    learner: Learner = field(default_factory=Mean)
+    mechanism: Kind = "laplace"
+    delta: float | None = None
     name: str = field(default="problem", compare=False)
     unit: str = field(default="", compare=False)
     origin: str = field(default="", compare=False)
@@ -110,17 +159,11 @@ class Problem:
         last = whole("aggregate_at", self.aggregate_at, 1, LARGEST_SLOT)
         object.__setattr__(self, "aggregate_at", last)
         object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
-        one_of("mixing", self.mixing, METHODS)
         one_of("estimator", self.estimator, ESTIMATORS)
-        one_of("calibration", self.calibration, RULES)
         one_of("objective", self.objective, OBJECTIVES)
-        if self.calibration == "tight" and self.mixing not in ("exact", "own_law"):
-            raise InvalidInput(
-                "calibration",
-                f"'tight' with mixing {self.mixing!r}",
-                "tight with mixing exact or own_law",
-                "Use calibration formula, or another mixing.",
-            )
+        for member in members:
+            self.target_of(member)
+        self._check_learner(members)
         if self.capacity is not None:
             object.__setattr__(self, "capacity", whole("capacity", self.capacity, 1))
             if len(members) > self.capacity * self.aggregate_at:
@@ -138,6 +181,38 @@ class Problem:
                 f"given for {len(given)} of {len(members)} clients, sum {sum(given):.9g}",
                 "a weight for every client, summing to 1, or for none (then samples decide)",
             )
+
+    def _check_learner(self, members: tuple[Client, ...]) -> None:
+        for member in members:
+            table = self.learner.table(member.process.states)
+        if table.shape[1] == 1:
+            return
+        if len({tuple(member.process.states.tolist()) for member in members}) > 1:
+            raise InvalidInput(
+                "learner",
+                f"{self.learner.kind} for clients with other states than each other",
+                "the same states for every client",
+            )
+        if self.calibration == "tight":
+            raise InvalidInput(
+                "calibration", f"'tight' with a {self.learner.kind}", "sharp or formula",
+                "Tight noise is worked out for one number per record only.",
+            )  # fmt: skip
+        if self.objective != "exact":
+            raise InvalidInput(
+                "objective", f"{self.objective!r} with a {self.learner.kind}", "exact",
+                "Theorem 1 and its simulation are for one number per record.",
+            )  # fmt: skip
+
+    def target_of(self, client: Client) -> Target:
+        """What a client's release must guarantee."""
+        return Target(
+            self.epsilon if client.epsilon is None else client.epsilon,
+            self.mixing,
+            self.calibration,
+            self.mechanism,
+            self.delta or 0.0,
+        )
 
     @cached_property
     def weights(self) -> Array:

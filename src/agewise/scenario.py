@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from agewise.errors import InvalidInput
-from agewise.learning import Estimator
+from agewise.learning import Estimator, learner_of
+from agewise.mechanism import Kind
 from agewise.mixing import Method
 from agewise.privacy.calibration import Rule
 from agewise.problem import Client, Objective, Problem
@@ -43,7 +44,10 @@ epsilon = 0.1                # privacy target of every client about its records 
 
 mixing = "exact"             # whose knowledge is assumed: exact, own_law, any_prior or spectral
 estimator = "propagated"     # plain: average as collected; propagated: move records forward first
-calibration = "formula"      # formula, or tight (less noise; with mixing exact or own_law)
+calibration = "sharp"        # sharp; formula: the paper's, more noise; tight: least, for means only
+# learner = { kind = "histogram" }   # what is learnt: mean (left out), histogram or statistics
+# mechanism = "gaussian"     # noise: laplace (left out), or gaussian, which needs delta too
+# delta = 1e-6               # of the target (epsilon, delta), with gaussian noise
 objective = "exact"          # exact: closed form; bound: Theorem 1; simulated: Monte Carlo
 
 states = [20, 50, 100, 200]  # the values that a record can take; a client may have its own
@@ -51,6 +55,7 @@ states = [20, 50, 100, 200]  # the values that a record can take; a client may h
 [[clients]]
 name = "north"
 samples = 100                # records it collects; its weight in proportion
+# epsilon = 0.05             # its own target, if it has one
 law = [0.8, 0.2, 0.0, 0.0]   # of a record at collection; leave out for the process's own law
 process = { kind = "birth_death", up = 0.1, down = 0.2 }
 
@@ -134,6 +139,7 @@ class _ClientEntry(_Entry):
     law: list[float] | None = Field(None, description=_NUMBERS)
     states: list[float] | None = Field(None, description=_NUMBERS)
     weight: float | None = Field(None, description="a finite number above 0")
+    epsilon: float | None = Field(None, description="a finite number above 0")
 
 
 class _Scenario(_Entry):
@@ -145,14 +151,17 @@ class _Scenario(_Entry):
     epsilon: float = Field(description="a finite number above 0")
     mixing: Method = "exact"
     estimator: Estimator = "propagated"
-    calibration: Rule = "formula"
+    calibration: Rule = "sharp"
     objective: Objective = "exact"
     capacity: int | None = Field(None, description=_COUNT)
+    learner: dict[str, Any] = Field({"kind": "mean"}, description='{ kind = "mean" }, or another')
+    mechanism: Kind = "laplace"
+    delta: float | None = Field(None, description="a number above 0 and below 1")
     states: list[float] | None = Field(None, description=_NUMBERS)
     clients: list[_ClientEntry] = Field(description="one or more tables [[clients]]")
 
 
-_CHOICES = set(_Scenario.model_fields) - {"version", "clients", "states"}
+_CHOICES = set(_Scenario.model_fields) - {"version", "clients", "states", "learner"}
 
 
 class InvalidScenario(InvalidInput):
@@ -216,10 +225,12 @@ def problem_from_dict(document: dict[str, Any]) -> Problem:
                 one.law,
                 one.samples,
                 one.weight,
+                one.epsilon,
             )
             for index, one in enumerate(entry.clients)
         ]
-        return Problem(clients, **entry.model_dump(include=_CHOICES))
+        learner = learner_of(entry.learner)
+        return Problem(clients, learner=learner, **entry.model_dump(include=_CHOICES))
     except InvalidInput as error:
         raise InvalidScenario(_deeper_problems(document, ()) or [error]) from None
 
@@ -263,11 +274,17 @@ def _deeper_problems(document: dict[str, Any], misshapen: Collection[Any]) -> li
         clients.append(client)
     someone = Client("someone", birth_death(0.5, 0.5, (0, 1)))
     choices: dict[str, Any] = {"aggregate_at": 1, "epsilon": 1.0}
-    for name, value in document.items():
-        if name in _CHOICES and name not in misshapen:
-            with _noting(problems):
-                Problem([someone], **{**choices, name: value})
-                choices[name] = value
+    given = {k: v for k, v in document.items() if k in _CHOICES and k not in misshapen}
+    noise: dict[str, Any] = {k: v for k, v in given.items() if k in ("mechanism", "delta")}
+    parts = [{name: value} for name, value in given.items() if name not in noise]
+    parts.append(noise)
+    for part in parts:
+        with _noting(problems):
+            Problem([someone], **{**choices, **part})
+            choices.update(part)
+    if "learner" in document and "learner" not in misshapen:
+        with _noting(problems):
+            choices["learner"] = learner_of(document["learner"])
     whole = [one for one in clients if one is not None]
     if len(whole) == len(clients) and "clients" not in misshapen:
         numbered = [replace(one, name=str(index)) for index, one in enumerate(whole)]
@@ -289,11 +306,11 @@ def _looked_at(
             process = one.process.build(states)
         if process is None:  # law, samples and weight can be looked at all the same
             process = MarkovChain(np.eye(len(states)), states)
-        for given in ({"law": one.law}, {"samples": one.samples}, {"weight": one.weight}):
+        for name in ("law", "samples", "weight", "epsilon"):
             with _noting(problems, where):
-                Client(one.name, process, **given)
+                Client(one.name, process, **{name: getattr(one, name)})
         with suppress(InvalidInput):
-            return Client(one.name, process, one.law, one.samples, one.weight)
+            return Client(one.name, process, one.law, one.samples, one.weight, one.epsilon)
     return None
 
 
@@ -310,6 +327,9 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
         "mixing": problem.mixing,
         "estimator": problem.estimator,
         "calibration": problem.calibration,
+        "learner": None if problem.learner.kind == "mean" else problem.learner.to_dict(),
+        "mechanism": None if problem.mechanism == "laplace" else problem.mechanism,
+        "delta": problem.delta,
         "objective": problem.objective,
         "capacity": problem.capacity,
         "states": list(common.pop()) if len(common) == 1 else None,
@@ -321,6 +341,7 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
             "name": client.name,
             "samples": client.samples,
             "weight": client.weight,
+            "epsilon": client.epsilon,
             "law": None if client.law is None else list(client.law),  # type: ignore[arg-type]
             "states": own,
             "process": _process_to_dict(client),

@@ -31,6 +31,7 @@ def london() -> Problem:
         epsilon=0.1,
         mixing="spectral",
         estimator="plain",
+        calibration="formula",
         name="london",
         unit="Wh",
     )

@@ -75,6 +75,15 @@ def compare_schemes(
     if not targets:
         raise InvalidInput("epsilons", "empty", "one or more targets")
     wanted = [whole("scheme", s, 1, 6) for s in schemes]
+    if problem.mechanism != "laplace" or problem.learner.kind != "mean":
+        raise InvalidInput(
+            "schemes",
+            f"a {problem.learner.kind} with {problem.mechanism} noise",
+            "the paper's: means with Laplace noise",
+            "Use aw.compare, or agewise compare.",
+        )
+    if any(client.epsilon is not None for client in problem.clients):
+        raise InvalidInput("schemes", "clients with targets of their own", "one target for all")
     clients, slots = len(problem.clients), problem.aggregate_at
     blocks = all_schedules(clients, slots, problem.capacity, BOUND_LIMIT)
     schedules = np.concatenate(list(blocks))

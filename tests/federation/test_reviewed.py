@@ -10,9 +10,9 @@ import agewise as aw
 from agewise.federation.client import ClientAgent, OrderRefused, Profile, private_noise
 from agewise.federation.server import Server
 from agewise.federation.sources import SimulatedRecords, load_readings
-from agewise.noise import achieved_epsilon, slot_table
 from agewise.privacy.account import Event, keep_to, now, total_of
 from agewise.privacy.ledger import Ledger
+from agewise.terms import achieved_epsilon, slot_table
 
 LONDON = aw.scenarios.london()
 PLAN = aw.plan(LONDON)
@@ -263,7 +263,7 @@ def test_a_forged_journal_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"policy": None}, "policy"), ({"policy": {"odd": 1}}, "of version 1"),
+        ({"policy": 3}, "policy"), ({"policy": {"odd": 1}}, "of version 1"),
         ({"drop": None}, "drop"),
         ({"seed": -5}, "seed"), ({"run": 5}, "run"), ({"readings": 5}, "readings"),
         ({"started": "x"}, "started"), ({"starts_at": -7}, "starts_at"),

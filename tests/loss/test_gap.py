@@ -79,7 +79,7 @@ def enumerated(problem, ages):
 @pytest.mark.parametrize("seed", range(40))
 def test_closed_form_equals_the_papers_printed_expression(seed):
     rng = np.random.default_rng(seed)
-    problem = random_problem(rng, estimator="plain")
+    problem = random_problem(rng, estimator="plain", calibration="formula")
     ages = random_ages(rng, problem)
     assert aw.loss_gap(problem, ages) == pytest.approx(printed_expression(problem, ages), rel=1e-8)
 
@@ -110,7 +110,7 @@ def test_weights_of_ones_own():
     chain = aw.birth_death(0.2, 0.3, [1, 2, 4])
     clients = [aw.Client("a", chain, samples=3, weight=0.9),
                aw.Client("b", chain, samples=2, weight=0.1)]  # fmt: skip
-    problem = aw.Problem(clients, 4, 0.5, estimator="plain")
+    problem = aw.Problem(clients, 4, 0.5, estimator="plain", calibration="formula")
     assert aw.loss_gap(problem, [2, 1]) == pytest.approx(enumerated(problem, [2, 1]), rel=1e-9)
 
 

@@ -27,8 +27,8 @@ from agewise.cli.console import (
 from agewise.cli.layout import Column, print_table
 from agewise.errors import InvalidInput
 from agewise.mixing import METHODS
-from agewise.noise import slot_table
 from agewise.problem import Problem
+from agewise.terms import slot_table
 
 commands = typer.Typer()
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -16,7 +16,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from agewise.errors import InvalidInput
-from agewise.learning import Estimator
+from agewise.learning import Estimator, learner_of
+from agewise.mechanism import Kind
 from agewise.mixing import Method, assumption
 from agewise.privacy.calibration import Rule
 from agewise.problem import Problem
@@ -43,11 +44,28 @@ MixingOption = Annotated[
 EstimatorOption = Annotated[
     Estimator | None, typer.Option(help="Average as collected, or moved forward in time.")
 ]
-CalibrationOption = Annotated[Rule | None, typer.Option(help="Noise by the formula, or tight.")]
+CalibrationOption = Annotated[
+    Rule | None,
+    typer.Option(help="Noise by the paper's formula, sharp for any mechanism, or tight for means."),
+]
+LearnerOption = Annotated[
+    Literal["mean", "histogram"] | None,
+    typer.Option(help="What is learnt: the mean of the records, or their shares by state."),
+]
+MechanismOption = Annotated[
+    Kind | None, typer.Option(help="The noise: laplace, or gaussian, which needs --delta.")
+]
+DeltaOption = Annotated[
+    float | None, typer.Option(help="The δ of the target (ε, δ), with gaussian noise.")
+]
 CapacityOption = Annotated[int | None, typer.Option(help="Clients that may collect in one slot.")]
 MaxAgedOption = Annotated[
     float | None,
     typer.Option(help="Each client's limit on its total aged ε (default: the target)."),
+]
+MaxDeltaOption = Annotated[
+    float | None,
+    typer.Option(help="Each client's limit on its total aged δ (default: that of the target)."),
 ]
 MaxClassicalOption = Annotated[
     float | None, typer.Option(help="Each client's limit on its total classical ε (default: none).")
@@ -105,6 +123,8 @@ def _strict(value: Any) -> Any:
 def read_problem(scenario: str, **changes: Any) -> Problem:
     """Load a scenario, with the options that were given in place of its own."""
     given = {name: value for name, value in changes.items() if value is not None}
+    if "learner" in given:
+        given["learner"] = learner_of({"kind": given["learner"]})
     return load_scenario(scenario).replace(**given)
 
 

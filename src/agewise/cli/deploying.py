@@ -74,7 +74,8 @@ def init_command(
     limit = problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
     made = init_deployment(
         folder, problem, tls=tls, host=host, port=port, readings=readings, starts_at=starts_at,
-        policy=Policy(limit, max_classical_epsilon, window), seed=stand_in_seed,
+        policy=Policy(limit, max_classical_epsilon, window, problem.delta or 0.0),
+        seed=stand_in_seed,
         stand_in=stand_in_seed is not None, node_config=node_config,
     )  # fmt: skip
     people.print(

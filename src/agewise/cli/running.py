@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
 from click.core import ParameterSource
 from rich.markup import escape
@@ -16,11 +17,15 @@ from rich.markup import escape
 from agewise.cli.console import (
     CalibrationOption,
     CapacityOption,
+    DeltaOption,
     EpsilonOption,
     EstimatorOption,
     JsonOption,
+    LearnerOption,
     MaxAgedOption,
     MaxClassicalOption,
+    MaxDeltaOption,
+    MechanismOption,
     MixingOption,
     ScenarioArgument,
     StartsAtOption,
@@ -39,6 +44,7 @@ from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
 from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS, ledger_file
 from agewise.federation.server import OnMissing, Step
+from agewise.loss.gap import coordinate_gaps
 from agewise.loss.simulation import Estimate
 from agewise.plan import Plan
 from agewise.planning import plan as make_plan
@@ -75,6 +81,9 @@ def run_command(
     mixing: MixingOption = None,
     estimator: EstimatorOption = None,
     calibration: CalibrationOption = None,
+    learner: LearnerOption = None,
+    mechanism: MechanismOption = None,
+    delta: DeltaOption = None,
     capacity: CapacityOption = None,
     plan: Annotated[
         Path | None, typer.Option(help="Run this plan.json instead of planning SCENARIO.")
@@ -89,6 +98,7 @@ def run_command(
     starts_at: StartsAtOption = 0,
     max_aged_epsilon: MaxAgedOption = None,
     max_classical_epsilon: MaxClassicalOption = None,
+    max_delta: MaxDeltaOption = None,
     window: WindowOption = None,
     deployment: Annotated[
         Path | None,
@@ -141,15 +151,23 @@ def run_command(
         if plan is not None:
             _refuse_given(context, "--plan", refused=_PLANNING)
         made = _planned(
-            plan, scenario, epsilon=epsilon, mixing=mixing, estimator=estimator,
-            calibration=calibration, capacity=capacity,
-        )  # fmt: skip
+            plan,
+            scenario,
+            epsilon=epsilon,
+            mixing=mixing,
+            estimator=estimator,
+            calibration=calibration,
+            capacity=capacity,
+            learner=learner,
+            mechanism=mechanism,
+            delta=delta,
+        )
         folder = _fresh(out, made.problem.name)
-        limits = (max_aged_epsilon, max_classical_epsilon, window)
         policy = None
-        if limits != (None, None, None):
+        if (max_aged_epsilon, max_classical_epsilon, window, max_delta) != (None,) * 4:
             limit = made.problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
-            policy = Policy(limit, max_classical_epsilon, window)
+            failure = (made.problem.delta or 0.0) if max_delta is None else max_delta
+            policy = Policy(limit, max_classical_epsilon, window, failure)
         choices: dict[str, Any] = {"ledgers": ledgers, "drop": drop or []}
         if engine == "flower":
             if ledgers is not None or drop:
@@ -201,7 +219,17 @@ def _planned(path: Path | None, scenario: str, **changes: Any) -> Plan:
         raise InvalidInput("--plan", f"{path} ({reason})", "a plan.json") from None
 
 
-_PLANNING = {"scenario", "epsilon", "mixing", "estimator", "calibration", "capacity"}
+_PLANNING = {
+    "scenario",
+    "epsilon",
+    "mixing",
+    "estimator",
+    "calibration",
+    "capacity",
+    "learner",
+    "mechanism",
+    "delta",
+}
 
 
 def _refuse_given(
@@ -328,6 +356,24 @@ def _facts(rehearsal: Estimate | None) -> dict[str, Any] | None:
     }
 
 
+def _model_facts(result: RunResult, unit: str) -> list[tuple[str, str]]:
+    """The model: a number, or a line for each coordinate with the error that is expected of it."""
+    problem = result.plan.problem
+    if problem.learner.kind == "mean":
+        return [("model", f"{result.model:.6g} {unit}".rstrip())]
+    labels = problem.learner.labels(problem.clients[0].process.states)
+    errors = np.sqrt(coordinate_gaps(problem, result.plan.ages))
+    lines = [
+        f"{escape(label)}{f' {unit}' if problem.learner.kind == 'histogram' and unit else ''}: "
+        f"{value:.4g} ± {error:.2g}"
+        for label, value, error in zip(labels, result.aggregate, errors, strict=True)
+    ]
+    facts = [("model" if k == 0 else "", line) for k, line in enumerate(lines[:SPOKEN])]
+    if problem.learner.kind == "histogram":
+        facts.append(("median", f"{result.model.quantile(0.5):g} {unit}".rstrip()))
+    return facts
+
+
 def _print_result(result: RunResult, rehearsal: Estimate | None) -> None:
     statement, unit = result.statement, escape(result.plan.problem.unit)
     screen = console()
@@ -352,7 +398,7 @@ def _print_result(result: RunResult, rehearsal: Estimate | None) -> None:
     title = f"{escape(result.plan.problem.name)}: aggregated in slot {statement.aggregate_at}"
     print_table(screen, title, columns, rows)
     square = f" {unit}²" if unit else ""
-    facts = [("model", f"{result.model:.6g} {unit}".rstrip())]
+    facts = _model_facts(result, unit)
     if len(statement.clients) > SPOKEN:
         facts.append(("shown", f"{SPOKEN} of {len(statement.clients)} clients"))
     if not result.private:

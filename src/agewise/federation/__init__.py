@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
-from agewise.errors import one_of
+from agewise.errors import InvalidInput, one_of
 from agewise.federation.journal import RunFolder
-from agewise.federation.local import rehearse, resume_locally, run_locally
+from agewise.federation.local import Clock, rehearse, resume_locally, run_locally
 from agewise.federation.result import RunResult, Watcher
-from agewise.federation.server import RunIncomplete
+from agewise.federation.server import OnMissing, RunIncomplete
 from agewise.federation.sources import DataSource
 from agewise.plan import Plan
+from agewise.privacy.account import Policy
 
 Engine = Literal["local", "flower"]
 ENGINES: tuple[str, ...] = get_args(Engine)
@@ -23,25 +24,45 @@ __all__ = ["RunIncomplete", "RunResult", "rehearse", "resume", "run"]
 
 
 def run(
-    plan: Plan, engine: Engine = "local", rng: np.random.Generator | None = None, **choices: Any
+    plan: Plan,
+    engine: Engine = "local",
+    rng: np.random.Generator | None = None,
+    *,
+    folder: Path | str | None = None,
+    sources: Mapping[str, DataSource] | Path | str | None = None,
+    ledgers: Path | str | None = None,
+    policy: Policy | None = None,
+    on_missing: OnMissing = "fail",
+    clock: Clock = "virtual",
+    slot_seconds: float = 60.0,
+    starts_at: int = 0,
+    drop: Iterable[str] = (),
+    deployment: Path | str | None = None,
+    superlink: str | None = None,
+    root_certificates: Path | str | None = None,
+    wait: float = 120.0,
+    slot_timeout: float = 180.0,
+    at_once: int = 100,
+    watch: Watcher | None = None,
 ) -> RunResult:
     """Carry a plan out: clients collect, train, add noise, record and upload, slot by slot.
 
     Without `rng` the noise is OpenDP's and private. With it, records and noise are reproducible,
-    and the result says that nothing is private. Further choices:
+    and the result says that nothing is private. The choices are named as on the command line:
 
     - `folder`: where the run lives (settings, journal, ledgers, record); `resume` goes on there.
       Without one, simulated records are accounted for in memory.
-    - `sources`: a CSV or Parquet file of readings, or a `DataSource` a client; None: simulated.
-    - `ledgers`: a folder of ledgers that outlives the run, needed for real records.
+    - `sources`: a CSV or Parquet file of readings, or a `DataSource` per client; None: simulated.
+    - `ledgers`: a folder of ledgers that outlives the run, needed for real records (local engine).
     - `starts_at`: how many slots of the clients' own time lie before slot 1, so that releases of
       several runs line up.
-    - `policy`: what each client allows itself in all (None: the target, for all its releases).
+    - `policy`: what each client allows itself in all (None: its target, for all its releases).
     - `on_missing`: `fail`, `renormalise` (go on with the others) or `replan`.
-    - `clock`: `virtual`, or `wall` with `slot_seconds`; `drop`: clients that never answer.
+    - `clock`: `virtual`, or `wall` with `slot_seconds`; `drop`: clients that never answer (local).
     - for the engine `flower`: `deployment` (None: one of its own, on loopback with TLS and node
-      keys), `wait` seconds for the nodes to appear, `slot_timeout` seconds for a slot by the
-      virtual clock, `at_once` messages under way at most; a `folder` is needed.
+      keys) or `superlink` with `root_certificates`, `wait` seconds for the nodes to appear,
+      `slot_timeout` seconds for a slot by the virtual clock, `at_once` messages under way at most;
+      a `folder` is needed.
     - `watch`: called with each `Step`, the slots closed and the slots in all.
 
     Guarantees
@@ -55,11 +76,55 @@ def run(
     (True, False)
     """
     one_of("engine", engine, ENGINES)
-    if engine == "flower":
-        from agewise.federation.flower.engine import run_on_flower  # noqa: PLC0415
+    own = {"ledgers": ledgers, "drop": tuple(drop) or None}
+    flower = {
+        "deployment": deployment,
+        "superlink": superlink,
+        "root_certificates": root_certificates,
+    }
+    for name, value in (own if engine == "flower" else flower).items():
+        if value is not None:
+            other = "local" if engine == "flower" else "flower"
+            raise InvalidInput(name, str(value), f"none with engine {engine!r}", f"Use {other!r}.")
+    if engine == "local":
+        return run_locally(
+            plan,
+            rng,
+            folder=folder,
+            sources=sources,
+            ledgers=ledgers,
+            policy=policy,
+            on_missing=on_missing,
+            clock=clock,
+            slot_seconds=slot_seconds,
+            starts_at=starts_at,
+            drop=drop,
+            watch=watch,
+        )
+    from agewise.federation.flower.engine import run_on_flower  # noqa: PLC0415
 
-        return run_on_flower(plan, rng, **choices)
-    return run_locally(plan, rng, **choices)
+    if isinstance(sources, Mapping):
+        raise InvalidInput(
+            "sources", "objects", "a file of readings, on Flower", "Nodes read their own records."
+        )
+    return run_on_flower(
+        plan,
+        rng,
+        folder=folder,
+        deployment=deployment,
+        superlink=superlink,
+        root_certificates=root_certificates,
+        policy=policy,
+        sources=sources,
+        on_missing=on_missing,
+        clock=clock,
+        slot_seconds=slot_seconds,
+        starts_at=starts_at,
+        wait=wait,
+        slot_timeout=slot_timeout,
+        at_once=at_once,
+        watch=watch,
+    )
 
 
 def resume(

@@ -15,19 +15,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from agewise.errors import InvalidInput
-from agewise.federation.client import ClientAgent, Profile, own_terms, private_noise
+from agewise.federation.client import ClientAgent, Profile, private_noise
 from agewise.federation.journal import PLAN, RECORD, STATEMENT, RunFolder, Settings
 from agewise.federation.messages import BadMessage, Upload
 from agewise.federation.result import conclude, failed_record
 from agewise.federation.server import ROOM, RunIncomplete, Server
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement
+from agewise.mechanism import MECHANISMS, Noised
 from agewise.plan import Plan
 from agewise.planning import plan as make_plan
 from agewise.privacy.account import Event, Policy
 from agewise.privacy.ledger import Ledger
-from agewise.privacy.mechanisms import Noised, laplace_epsilon
+from agewise.terms import terms
 
 SAME = 1e-9
 """Relative room for another machine's arithmetic."""
@@ -153,23 +156,25 @@ def _check_upload(
     if settings.engine == "local" and starts_at != settings.starts_at:
         yield Difference(f"{name}: starts_at", settings.starts_at, starts_at)
     profile = replace(Profile.of(client, problem, Policy(), starts_at), mixing=upload.mixing)
-    terms = own_terms(
-        client,
-        problem.epsilon,
-        upload.mixing,
+    own = terms(
+        replace(client, weight=None),
+        profile.target(problem.calibration),
+        problem.learner,
         problem.estimator,
-        problem.calibration,
         upload.collect_at,
         upload.aggregate_at,
-        starts_at,
     )
-    if not upload.noise_scale >= terms.scale * (1 - ROOM):
-        yield Difference(f"{name}: noise_scale", upload.noise_scale, terms.scale)
-    spent = laplace_epsilon(float(terms.table.sensitivity[0]), event.scale)
-    noised = Noised(upload.value[0], event.scale, spent if event.private else None, event.private)
+    if not upload.noise_scale >= own.scale * (1 - ROOM):
+        yield Difference(f"{name}: noise_scale", upload.noise_scale, own.scale)
+    mechanism, failure = MECHANISMS[problem.mechanism], event.delta
+    if event.private:
+        claimed = mechanism.certified(own.sensitivity, event.scale, failure)
+        noised = Noised(np.asarray(upload.value), event.scale, claimed, True, failure)
+    else:
+        noised = Noised(np.asarray(upload.value), event.scale, None, private=False)
     agent = ClientAgent(profile, SimulatedRecords(client, 0), None, private_noise)
     known = [earlier for earlier in events if earlier.number < event.number]
-    true = agent.write(order, terms, noised, known)
+    true = agent.write(order, own, noised, known)
     same = {"made_at": event.made_at, "number": event.number, "hash": event.hash}
     yield from _compared(name, event.facts(), {**true.facts(), **same})
     yield from _compared(f"{name}: upload", json.loads(payload), json.loads(true.payload))

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
 from agewise.errors import AgewiseError, InvalidInput, positive
 from agewise.federation.messages import Order, RefusalReason, Upload
 from agewise.federation.sources import DataSource, client_generator
-from agewise.learning import Estimator, estimate_mean
+from agewise.learning import Estimator, Learner, average, learner_of
+from agewise.mechanism import MECHANISMS, Kind, Noised
+from agewise.mechanism.laplace import LARGEST_SCALE
 from agewise.mixing import Method
-from agewise.noise import SlotTable, achieved_epsilon, slot_table
 from agewise.privacy.account import BudgetExceeded, Event, Policy, keep_to, now, total_of
-from agewise.privacy.calibration import Rule, spent_epsilons
+from agewise.privacy.calibration import Rule
 from agewise.privacy.ledger import Ledger, LedgerDamaged
-from agewise.privacy.mechanisms import LARGEST_SCALE, Noised, laplace, seeded_laplace
-from agewise.problem import Client, Problem
+from agewise.problem import Client, Problem, Target
 from agewise.process import MarkovChain, MeasuredLaw, Process
 from agewise.process.joint import Array
+from agewise.terms import Terms
+from agewise.terms import terms as terms_for
 
 ROOM = 1e-9
 """By how much an ordered noise scale may fall short in another machine's arithmetic; the client
@@ -43,9 +44,10 @@ class Profile:
 
     `epsilon` is the aged ε that one release may reach, `mixing` the knowledge it grants an
     adversary, `policy` what all its releases together may reach. `starts_at` is the number of
-    slots of its own time that lie before slot 1 of the run. `aggregate_at`, `estimator` and
-    `calibration` are the only ones that it accepts (None: whatever is ordered). A server that may
-    choose the aggregation slot chooses the age, and with it how little noise is enough.
+    slots of its own time that lie before slot 1 of the run. `aggregate_at`, `estimator`,
+    `calibration` and `learner` are the only ones that it accepts (None: whatever is ordered). A
+    server that may choose the aggregation slot chooses the age, and with it how little noise is
+    enough. `mechanism` is the only noise that it adds, and `delta` the δ of its target with it.
     """
 
     client: Client
@@ -56,17 +58,36 @@ class Profile:
     aggregate_at: int | None = None
     estimator: Estimator | None = None
     calibration: Rule | None = None
+    mechanism: Kind = "laplace"
+    delta: float = 0.0
+    learner: Learner | None = None
 
     @classmethod
-    def of(cls, client: Client, problem: Problem, policy: Policy, starts_at: int = 0) -> Profile:
-        """The profile of a client whose own scenario is `problem`."""
+    def of(
+        cls, client: Client, problem: Problem, policy: Policy | None, starts_at: int = 0
+    ) -> Profile:
+        """The profile of a client whose own scenario is `problem`; no policy: its target in all."""
+        target = problem.target_of(client)
         return cls(
-            client, problem.epsilon, problem.mixing, policy, starts_at, problem.aggregate_at,
-            problem.estimator, problem.calibration,
-        )  # fmt: skip
+            client,
+            target.epsilon,
+            problem.mixing,
+            Policy(target.epsilon, max_delta=target.delta) if policy is None else policy,
+            starts_at,
+            problem.aggregate_at,
+            problem.estimator,
+            problem.calibration,
+            problem.mechanism,
+            problem.delta or 0.0,
+            problem.learner,
+        )
 
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon)
+
+    def target(self, calibration: Rule) -> Target:
+        """What its release must guarantee, under the calibration that was ordered."""
+        return Target(self.epsilon, self.mixing, calibration, self.mechanism, self.delta)
 
     @property
     def law(self) -> Array | None:
@@ -85,62 +106,33 @@ class Profile:
             raise OrderRefused(
                 f"collect_at is {order.collect_at}; allowed: 1 to {order.aggregate_at}"
             )
-        for name in ("aggregate_at", "estimator", "calibration"):
-            own, told = getattr(self, name), getattr(order, name)
+        learner = None if self.learner is None else self.learner.to_dict()
+        accepted = {**vars(self), "learner": learner}
+        for name in ("aggregate_at", "estimator", "calibration", "mechanism", "learner"):
+            own, told = accepted[name], getattr(order, name)
             if own is not None and told != own:
                 raise OrderRefused(
                     f"{name} is {told} in the order; client {self.client.name!r} allows {own} only"
                 )
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What a client itself holds to be right for an order: release function and least noise."""
-
-    problem: Problem
-    table: SlotTable
-
-    @property
-    def scale(self) -> float:
-        """The least noise scale."""
-        return float(self.table.scale[0])
+Draw = Callable[[Array, Terms, float], Noised]
+"""(vector, terms, noise scale) → noised vector."""
 
 
-@lru_cache(maxsize=2**16)
-def own_terms(
-    client: Client,
-    epsilon: float,
-    mixing: Method,
-    estimator: Estimator,
-    calibration: Rule,
-    collect_at: int,
-    aggregate_at: int,
-    starts_at: int,
-) -> Terms:
-    """Return a client's own terms for collecting in one slot and aggregating in another."""
-    refuse_shift(client.process, starts_at, aggregate_at)
-    alone = replace(client, weight=None)
-    problem = Problem([alone], aggregate_at, epsilon, mixing, estimator, calibration)
-    return Terms(problem, slot_table(alone, problem, [collect_at]))
+def private_noise(value: Array, terms: Terms, scale: float) -> Noised:
+    """Noise from OpenDP, of at least this scale; its ε is what OpenDP's own map says."""
+    return MECHANISMS[terms.target.mechanism].draw(
+        value, sensitivity=terms.sensitivity, scale=scale, failure=terms.classical_delta
+    )
 
 
-Mechanism = Callable[[float, float, float], Noised]
-"""(value, sensitivity, noise scale) → noised value."""
-
-
-def private_noise(value: float, sensitivity: float, scale: float) -> Noised:
-    """Laplace noise from OpenDP, of at least this scale; its ε is what OpenDP's own map says."""
-    if sensitivity == 0:
-        return laplace(value, sensitivity=0.0, epsilon=np.inf)
-    epsilon = float(spent_epsilons(np.asarray(sensitivity), np.asarray(scale)))
-    return laplace(value, sensitivity=sensitivity, epsilon=epsilon)
-
-
-def stand_in_noise(seed: int, name: str) -> Mechanism:
+def stand_in_noise(seed: int, name: str) -> Draw:
     """Reproducible noise for simulation: the same for the same seed and client. Not private."""
 
-    def noise(value: float, sensitivity: float, scale: float) -> Noised:  # noqa: ARG001
-        return seeded_laplace(value, scale=scale, rng=client_generator(seed, name, "noise"))
+    def noise(value: Array, terms: Terms, scale: float) -> Noised:
+        rng = client_generator(seed, name, "noise")
+        return MECHANISMS[terms.target.mechanism].imitate(value, scale=scale, rng=rng)
 
     return noise
 
@@ -152,7 +144,7 @@ class ClientAgent:
     """
 
     def __init__(
-        self, profile: Profile, source: DataSource, ledger: Ledger | None, noise: Mechanism
+        self, profile: Profile, source: DataSource, ledger: Ledger | None, noise: Draw
     ) -> None:
         self.profile, self.source, self.ledger, self.noise = profile, source, ledger, noise
         self.clipped = 0
@@ -174,10 +166,15 @@ class ClientAgent:
         if order.noise_scale > LARGEST_SCALE[float]:
             raise OrderRefused(f"noise_scale is {order.noise_scale:g}; allowed: up to 1e300")
         try:
-            terms = own_terms(
-                client, profile.epsilon, profile.mixing, order.estimator, order.calibration,
-                order.collect_at, order.aggregate_at, profile.starts_at,
-            )  # fmt: skip
+            refuse_shift(client.process, profile.starts_at, order.aggregate_at)
+            terms = terms_for(
+                replace(client, weight=None),
+                profile.target(order.calibration),
+                learner_of(order.learner),
+                order.estimator,
+                order.collect_at,
+                order.aggregate_at,
+            )
         except InvalidInput as error:
             raise OrderRefused(f"client {client.name!r} cannot follow the order: {error}") from None
         if order.noise_scale < terms.scale * (1 - ROOM):
@@ -196,7 +193,7 @@ class ClientAgent:
         if any(event.key == order.run for event in known):
             return
         self.source.check(order.collect_at, order.samples)
-        draft = self._event(order, terms, _asked(order, terms))
+        draft = release_event(self.profile, order, terms, _asked(order, terms))
         if self.ledger is not None:
             self.ledger.refuse_stranger(draft)
         process = profile.client.process
@@ -228,23 +225,20 @@ class ClientAgent:
         )
         return event.payload
 
-    def train(self, terms: Terms, records: Array) -> float:
+    def train(self, terms: Terms, records: Array) -> Array:
         """Empirical risk minimisation: the mean of the released values, each record clipped."""
         client = self.profile.client
-        value, self.clipped = estimate_mean(
-            records, client.process.states, terms.table.release[0], client.samples
-        )
+        value, self.clipped = average(records, client.process.states, terms.release, client.samples)
         return value
 
-    def _release(self, order: Order, terms: Terms, value: float, known: list[Event]) -> Event:
-        asked = _asked(order, terms)
-        noised = self.noise(value, float(terms.table.sensitivity[0]), asked.scale)
+    def _release(self, order: Order, terms: Terms, value: Array, known: list[Event]) -> Event:
+        noised = self.noise(value, terms, _asked(order, terms).scale)
         return self.write(order, terms, noised, known)
 
     def write(self, order: Order, terms: Terms, noised: Noised, known: list[Event]) -> Event:
         """The event of a release, with the upload that it sends, after the events so far."""
         profile, spent = self.profile, noised.private
-        draft = self._event(order, terms, noised)
+        draft = release_event(self.profile, order, terms, noised)
         total = total_of(
             [*known, draft], profile.client.process, draft.aggregate_at, profile.method, profile.law
         )
@@ -254,44 +248,51 @@ class ClientAgent:
             plan=order.plan,
             collect_at=order.collect_at,
             aggregate_at=order.aggregate_at,
-            value=[float(noised.value)],
+            value=np.atleast_1d(noised.value).tolist(),
             samples=order.samples,
             noise_scale=draft.scale,
             sensitivity=draft.sensitivity,
-            delta=float(terms.table.delta[0]),
+            delta=terms.delta,
             mixing=profile.mixing,
+            mechanism=terms.target.mechanism,
             private=noised.private,
             classical_epsilon=draft.epsilon if spent else None,
             aged_epsilon=draft.aged_epsilon if spent else None,
+            classical_delta=draft.delta if spent else None,
+            aged_delta=draft.aged_delta if spent else None,
             releases=sum(event.private for event in known) + int(spent),
             total_classical=total.classical if spent else None,
             total_aged=total.aged if spent else None,
+            total_classical_delta=total.classical_delta if spent else None,
+            total_aged_delta=total.aged_delta if spent else None,
             fingerprint=draft.fingerprint,
         )
         return replace(draft, payload=upload.encode())
 
-    def _event(self, order: Order, terms: Terms, noised: Noised) -> Event:
-        client, spent = terms.problem.clients[0], noised.epsilon
-        if spent is None:  # the stand-in: what the noise would give, if it were private
-            reach = np.asarray(terms.table.sensitivity[0])
-            spent = float(spent_epsilons(reach, np.asarray(noised.scale)))
-        return Event(
-            key=order.run,
-            client=order.client,
-            collect_at=order.collect_at + self.profile.starts_at,
-            aggregate_at=order.aggregate_at + self.profile.starts_at,
-            epsilon=spent,
-            aged_epsilon=achieved_epsilon(
-                client, terms.problem, terms.table, 0, (noised.scale, spent)
-            ),
-            sensitivity=float(terms.table.sensitivity[0]),
-            scale=noised.scale,
-            private=noised.private,
-            mixing=self.profile.method,
-            fingerprint=client.process.fingerprint,
-            made_at=now(),
-            payload=b"",
-        )
+
+def release_event(profile: Profile, order: Order, terms: Terms, noised: Noised) -> Event:
+    """The event of a release, before it has a payload."""
+    spent, failure = noised.epsilon, noised.failure
+    if spent is None:  # the stand-in: what the noise would give, if it were private
+        spent, failure = _spent(terms, noised.scale), terms.classical_delta
+    return Event(
+        key=order.run,
+        client=order.client,
+        collect_at=order.collect_at + profile.starts_at,
+        aggregate_at=order.aggregate_at + profile.starts_at,
+        epsilon=spent,
+        aged_epsilon=terms.aged_epsilon(noised.scale, spent),
+        sensitivity=terms.sensitivity,
+        scale=noised.scale,
+        private=noised.private,
+        mixing=profile.method,
+        fingerprint=terms.client.process.fingerprint,
+        made_at=now(),
+        payload=b"",
+        kind=terms.target.mechanism,
+        delta=failure,
+        aged_delta=terms.aged_delta(failure),
+    )
 
 
 def refuse_shift(process: Process, starts_at: int, last: int) -> None:
@@ -321,8 +322,13 @@ def refuse_shift(process: Process, starts_at: int, last: int) -> None:
 def _asked(order: Order, terms: Terms) -> Noised:
     """The noise to be used, before it is drawn: the server's or the client's, whichever is more."""
     scale = max(order.noise_scale, terms.scale)
-    spent = float(spent_epsilons(terms.table.sensitivity[0], np.asarray(scale)))
-    return Noised(0.0, scale, spent, private=True)
+    return Noised(0.0, scale, _spent(terms, scale), private=True, failure=terms.classical_delta)
+
+
+def _spent(terms: Terms, scale: float) -> float:
+    mechanism = MECHANISMS[terms.target.mechanism]
+    reach, failure = np.asarray(terms.sensitivity), np.asarray(terms.classical_delta)
+    return float(mechanism.spent(reach, np.asarray(scale), failure))
 
 
 def refusal_reason(error: AgewiseError) -> RefusalReason:

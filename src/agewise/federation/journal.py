@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -40,7 +40,7 @@ class Settings:
     started: Annotated[float, Field(ge=0, le=1e11)] = 0.0
     on_missing: OnMissing = "fail"
     starts_at: Annotated[int, Field(ge=0)] = 0
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy | None = None
     readings: str | None = None
     own_sources: bool = False
     ledgers: str | None = None

@@ -87,7 +87,7 @@ def run_locally(
     settings = replace(
         make_settings(plan, rng, on_missing, clock, slot_seconds),
         starts_at=whole("starts_at", starts_at, 0),
-        policy=Policy(max_aged_epsilon=plan.problem.epsilon) if policy is None else policy,
+        policy=policy,
         readings=str(Path(sources).absolute()) if isinstance(sources, str | Path) else None,
         own_sources=isinstance(sources, Mapping),
         ledgers=None if ledgers is None else str(Path(ledgers).absolute()),

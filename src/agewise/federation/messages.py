@@ -17,6 +17,7 @@ from pydantic import (
 
 from agewise.errors import AgewiseError
 from agewise.learning import Estimator
+from agewise.mechanism import Kind
 from agewise.mixing import Method
 from agewise.privacy.calibration import Rule
 
@@ -35,6 +36,10 @@ Epsilon = Annotated[
 """A spent ε; JSON has no infinity, so a release without noise says "inf"."""
 
 
+Failure = Annotated[float, Field(ge=0, lt=1)]
+"""A δ of (ε, δ)."""
+
+
 class BadMessage(AgewiseError):
     """A message that is not what the protocol allows; `reason` is one word for the record."""
 
@@ -45,7 +50,7 @@ class BadMessage(AgewiseError):
 
 class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     run: str
     client: str
 
@@ -81,6 +86,9 @@ class Order(_Message):
     mixing: Method
     estimator: Estimator
     calibration: Rule
+    learner: dict[str, Any]
+    mechanism: Kind
+    delta: Failure
     noise_scale: Scale
     fingerprint: str
 
@@ -88,7 +96,8 @@ class Order(_Message):
 class Upload(_Message):
     """From a client: its noised result, and what that guarantees.
 
-    The ε's are None for the seeded stand-in, about which nothing may be claimed. The totals count
+    `delta` is the Δ of the age. The ε's and δ's are None for the seeded stand-in, about which
+    nothing may be claimed; the δ's are 0 for Laplace noise. The totals count
     every release in the client's ledger, this one included, as seen in the aggregation slot.
     """
 
@@ -102,12 +111,17 @@ class Upload(_Message):
     sensitivity: Scale
     delta: Annotated[float, Field(ge=0, le=1)]
     mixing: Method
+    mechanism: Kind
     private: bool
     classical_epsilon: Epsilon | None
     aged_epsilon: Epsilon | None
+    classical_delta: Failure | None
+    aged_delta: Failure | None
     releases: int
     total_classical: Epsilon | None
     total_aged: Epsilon | None
+    total_classical_delta: Failure | None
+    total_aged_delta: Failure | None
     fingerprint: str
 
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from agewise.federation.journal import RECORD, STATEMENT, RunFolder
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
-from agewise.federation.statement import Statement
+from agewise.federation.statement import Statement, published
 from agewise.plan import Plan
 
 Watcher = Callable[[Step, int, int], None]
@@ -21,6 +23,8 @@ Watcher = Callable[[Step, int, int], None]
 class RunResult:
     """A finished run: the model, what was expected of it, and what it tells about whom.
 
+    `model` is what the learner makes of the `aggregate`, the weighted mean of the uploads: a float
+    for a mean, `Shares` for a histogram, an array for statistics.
     `plan` is the plan as it was carried out: without the missing, each in the slot it collected in.
     `realised_loss` is the squared distance to the mean of the clients' records in the aggregation
     slot, known only where those are simulated. `clipped` counts readings that were moved to a
@@ -29,7 +33,8 @@ class RunResult:
 
     run: str
     plan: Plan
-    model: float
+    model: Any
+    aggregate: tuple[float, ...]
     realised_loss: float | None
     private: bool
     participants: tuple[str, ...]
@@ -46,7 +51,7 @@ class RunResult:
             "run": self.run,
             "complete": True,
             "scenario": self.plan.problem.name,
-            "model": self.model,
+            "model": published(self.plan.problem.learner, self.aggregate),
             "expected_gap": self.plan.gap,
             "collect_at": {a.client: a.collect_at for a in self.plan.assignments},
             "realised_loss": self.realised_loss,
@@ -84,7 +89,10 @@ def conclude(
     result = RunResult(
         run=server.run,
         plan=outcome.plan,
-        model=outcome.model,
+        model=server.first_plan.problem.learner.decode(
+            np.asarray(outcome.aggregate), server.first_plan.problem.clients[0].process.states
+        ),
+        aggregate=outcome.aggregate,
         realised_loss=None if source is None else _realised(server, outcome, source),
         private=server.private,
         participants=outcome.participants,
@@ -123,13 +131,17 @@ def _realised(
     server: Server, outcome: Outcome, source: Callable[[str], DataSource]
 ) -> float | None:
     """The squared distance of the model to what it estimates, where that is known."""
-    problem, truth = server.first_plan.problem, 0.0
-    samples = {c.name: c.samples for c in problem.clients}
+    problem = server.first_plan.problem
+    clients = {client.name: client for client in problem.clients}
+    truth: Any = 0.0
     for name, weight in zip(outcome.participants, outcome.weights, strict=True):
         upload, records = server.received[name][0], source(name)
         if not isinstance(records, SimulatedRecords):
             return None  # what real records are now is nobody's business
-        truth += weight * records.present_mean(
-            upload.collect_at, problem.aggregate_at, samples[name]
+        client = clients[name]
+        table = problem.learner.table(client.process.states)
+        truth = truth + weight * records.present(
+            upload.collect_at, problem.aggregate_at, client.samples, table
         )
-    return (outcome.model - truth) ** 2
+    counts = problem.learner.weights(problem.clients[0].process.states)
+    return float((counts * np.square(np.asarray(outcome.aggregate) - truth)).sum())

@@ -15,8 +15,9 @@ import numpy as np
 
 from agewise.errors import AgewiseError, InvalidInput, one_of
 from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
-from agewise.federation.statement import Statement, state_privacy
+from agewise.federation.statement import Statement, published, state_privacy
 from agewise.loss.gap import cost_tables
+from agewise.mechanism import MECHANISMS
 from agewise.plan import Assignment, Plan, assemble
 from agewise.planning import replan
 from agewise.problem import Client, Problem
@@ -28,6 +29,9 @@ ON_MISSING: tuple[str, ...] = get_args(OnMissing)
 ROOM = 1e-9
 """Relative room for another machine's arithmetic when a client's claim is compared."""
 
+
+SEARCHED = 1e-6
+"""The same for Gaussian noise, where both sides search for a minimum."""
 
 MOST_REJECTED = 1_000
 """Rejected uploads beyond which they are counted only."""
@@ -53,7 +57,8 @@ class Step:
 class Outcome:
     """What a finished run published, and about whom."""
 
-    model: float
+    model: float | list[float]
+    aggregate: tuple[float, ...]
     plan: Plan
     participants: tuple[str, ...]
     weights: tuple[float, ...]
@@ -81,6 +86,9 @@ class Server:
         self.closed = 0
         self.failure: str | None = None
         self._samples_of = {c.name: c.samples for c in plan.problem.clients}
+        self._targets = {c.name: plan.problem.target_of(c).epsilon for c in plan.problem.clients}
+        self._states = plan.problem.clients[0].process.states
+        self._width = plan.problem.learner.table(self._states).shape[1]
         self._names = set(self._samples_of)
         self.refused: dict[str, str] = {}
         self._issued: dict[tuple[str, str], Assignment] = {}
@@ -104,10 +112,13 @@ class Server:
             collect_at=one.collect_at,
             aggregate_at=problem.aggregate_at,
             samples=self._samples_of[one.client],
-            epsilon=problem.epsilon,
+            epsilon=self._targets[one.client],
             mixing=problem.mixing,
             estimator=problem.estimator,
             calibration=problem.calibration,
+            learner=problem.learner.to_dict(),
+            mechanism=problem.mechanism,
+            delta=problem.delta or 0.0,
             noise_scale=one.noise_scale,
             fingerprint=one.fingerprint,
         )
@@ -219,18 +230,22 @@ class Server:
         ]
         total = math.fsum(weight for _, weight, _, _ in here)
         shares = tuple(weight / total for _, weight, _, _ in here)
-        model = math.fsum(p * one[2].value[0] for p, one in zip(shares, here, strict=True))
+        aggregate = tuple(
+            math.fsum(p * one[2].value[k] for p, one in zip(shares, here, strict=True))
+            for k in range(self._width)
+        )
         uploads = [(upload, payload) for _, _, upload, payload in here]
         return Outcome(
-            model=model,
+            model=published(first.learner, aggregate),
+            aggregate=aggregate,
             plan=self._carried_out([one[0] for one in here], shares),
             participants=tuple(one[0].name for one in here),
             weights=shares,
-            statement=self.state(model, uploads),
+            statement=self.state(aggregate, uploads),
         )
 
     def state(
-        self, model: float | None, uploads: list[tuple[Upload, bytes]] | None = None
+        self, model: tuple[float, ...] | None, uploads: list[tuple[Upload, bytes]] | None = None
     ) -> Statement:
         """The privacy statement: of a model, or of a run that ended without one."""
         silent = sorted(self._names - set(self.received))
@@ -310,7 +325,7 @@ class Server:
             raise BadMessage("wrong plan", f"collected in slot {upload.collect_at}")
         if upload.collect_at > slot:
             raise BadMessage("early", f"slot {upload.collect_at}")
-        if len(upload.value) != 1:
+        if len(upload.value) != self._width:
             raise BadMessage("wrong shape", f"{len(upload.value)} values")
         if upload.private != self.private:
             raise BadMessage("wrong noise", "a stand-in" if self.private else "not the stand-in")
@@ -326,18 +341,29 @@ class Server:
             raise BadMessage("false claim", f"{upload.samples} records")
         if not upload.private:
             return
-        claims = (upload.aged_epsilon, upload.classical_epsilon, upload.total_aged,
-                  upload.total_classical)  # fmt: skip
+        claims = (
+            upload.aged_epsilon,
+            upload.classical_epsilon,
+            upload.total_aged,
+            upload.total_classical,
+        )
         aged, classical, total_aged, total_classical = (
             math.nan if claim is None else claim for claim in claims
         )
         if None in claims:
             raise BadMessage("malformed", "an ε is missing")
-        if aged > problem.epsilon * (1 + ROOM):
+        if aged > self._targets[upload.client] * (1 + ROOM):
             raise BadMessage("too little noise", f"aged ε {aged}")
-        least = 1 - ROOM
+        if upload.mechanism != problem.mechanism:
+            raise BadMessage("false claim", f"{upload.mechanism} noise")
+        self._refuse_failures(upload, problem.delta or 0.0)
+        least = 1 - (ROOM if problem.mechanism == "laplace" else SEARCHED)
         same = upload.noise_scale <= issued.noise_scale * (1 + ROOM)
-        reach = upload.sensitivity / upload.noise_scale if upload.noise_scale else math.inf
+        reach = math.inf
+        if upload.noise_scale:
+            mechanism, failure = MECHANISMS[upload.mechanism], upload.classical_delta or 0.0
+            numbers = map(np.asarray, (upload.sensitivity, upload.noise_scale, failure))
+            reach = float(mechanism.spent(*numbers))
         if (
             upload.sensitivity < issued.sensitivity * least
             or (upload.sensitivity > 0 and classical < reach * least)
@@ -349,3 +375,26 @@ class Server:
             or upload.releases < 1
         ):
             raise BadMessage("false claim", "less than the plan implies")
+
+    def _refuse_failures(self, upload: Upload, allowed: float) -> None:
+        """Refuse δ's that are missing, above the target, or less than they must be."""
+        stated = (
+            upload.classical_delta,
+            upload.aged_delta,
+            upload.total_classical_delta,
+            upload.total_aged_delta,
+        )
+        classical, aged, total_classical, total_aged = (
+            math.nan if one is None else one for one in stated
+        )
+        if None in stated:
+            raise BadMessage("malformed", "a δ is missing")
+        if aged > allowed * (1 + ROOM):
+            raise BadMessage("too little noise", f"aged δ {aged}")
+        least = 1 - ROOM
+        if (
+            aged < upload.delta * classical * least
+            or total_classical < classical * least
+            or total_aged < aged * least
+        ):
+            raise BadMessage("false claim", "less δ than the plan implies")

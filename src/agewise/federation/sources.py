@@ -48,12 +48,12 @@ class SimulatedRecords:
         drawn, _ = self._draw(slot, samples)
         return np.asarray(self.client.process.states[drawn])
 
-    def present_mean(self, collect_at: int, aggregate_at: int, samples: int) -> float:
-        """The mean in slot `aggregate_at` of what `collect` gave."""
+    def present(self, collect_at: int, aggregate_at: int, samples: int, table: Array) -> Array:
+        """The mean of `table` `[S, d]` in slot `aggregate_at`, over what `collect` gave."""
         process = self.client.process
         drawn, rng = self._draw(collect_at, samples)
         later = _draw(process.kernel(collect_at, aggregate_at)[drawn], rng)
-        return float(process.states[later].mean())
+        return np.array([column[later].mean() for column in np.ascontiguousarray(table.T)])
 
     def _draw(self, slot: int, samples: int) -> tuple[Any, np.random.Generator]:
         rng = client_generator(self.seed, self.client.name, "records")

@@ -11,10 +11,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agewise.federation.messages import Upload
+from agewise.learning import Learner
+from agewise.mechanism import MECHANISMS
 from agewise.mixing import assumption
 from agewise.plan import Plan
 
-VERSION = 2
+VERSION = 3
 
 LIMITS = (
     "The aged ε is about a record's value in the aggregation slot; the value that was collected is "
@@ -30,9 +32,19 @@ LIMITS = (
 )
 
 
+LEARNED = {
+    "mean": "the mean of the records",
+    "histogram": "the share of the records in each state",
+    "statistics": "the mean of a vector for each state of a record",
+}
+"""What each kind of learner releases, in words."""
+
+
 @dataclass(frozen=True)
 class ClientStatement:
-    """What one client's part in a run guarantees. All ε's are None for the seeded stand-in.
+    """What one client's part in a run guarantees. All ε's and δ's are None for the seeded stand-in.
+
+    `delta` is the Δ of the age; the δ's of (ε, δ) are 0 for Laplace noise.
 
     Odds are e^ε: the factor by which what is published can change anyone's odds about any fact
     of one record.
@@ -40,6 +52,7 @@ class ClientStatement:
 
     client: str
     aggregated: bool
+    target_epsilon: float
     collect_at: int
     age: int
     samples: int
@@ -52,9 +65,13 @@ class ClientStatement:
     aged_epsilon: float | None
     aged_odds: float | None
     classical_odds: float | None
+    aged_delta: float | None
+    classical_delta: float | None
     releases: int
     total_aged_epsilon: float | None
     total_classical_epsilon: float | None
+    total_aged_delta: float | None
+    total_classical_delta: float | None
     upload_sha256: str
 
 
@@ -70,9 +87,11 @@ class Statement:
     run: str
     plan: str
     made_at: str
-    model: float | None
+    model: float | list[float] | None
     aggregate_at: int
     target_epsilon: float
+    target_delta: float
+    learner: str
     estimator: str
     calibration: str
     private: bool
@@ -80,8 +99,8 @@ class Statement:
     missing: tuple[str, ...]
     not_due: tuple[str, ...]
     notes: tuple[str, ...]
+    mechanism: str
     unit: str = ""
-    mechanism: str = "Laplace noise on the mean of the records, drawn by OpenDP"
     limits: tuple[str, ...] = LIMITS
 
     @property
@@ -117,9 +136,10 @@ class Statement:
                 else f"Model: {self.model!r}{self._unit}. "
             )
             + ("It was to be aggregated" if self.model is None else "Aggregated")
-            + f" in slot {self.aggregate_at}, target ε = {self.target_epsilon:g} for every client.",
+            + f" in slot {self.aggregate_at}, target {self._target}.",
             "",
-            f"Mechanism: {self.mechanism if self.private else 'a seeded stand-in'}; estimator "
+            f"Released: {LEARNED[self.learner]}. Mechanism: "
+            f"{self.mechanism if self.private else 'a seeded stand-in'}; estimator "
             f"{self.estimator}, calibration {self.calibration}.",
             "",
             f"| client | collected in | age | records | Δ | sensitivity{self._of} | noise "
@@ -133,9 +153,10 @@ class Statement:
             lines.append(
                 f"| {name} | {one.collect_at} | {one.age} | {one.samples} | {one.delta:.6g} | "
                 f"{one.sensitivity:.6g} | {one.noise_scale:.6g} | "
-                f"{_spent(one.aged_epsilon, one.aged_odds)} | "
-                f"{_spent(one.classical_epsilon, one.classical_odds)} | "
-                f"{_spent(one.total_aged_epsilon)} | {_spent(one.total_classical_epsilon)} | "
+                f"{_spent(one.aged_epsilon, one.aged_odds, one.aged_delta)} | "
+                f"{_spent(one.classical_epsilon, one.classical_odds, one.classical_delta)} | "
+                f"{_spent(one.total_aged_epsilon, None, one.total_aged_delta)} | "
+                f"{_spent(one.total_classical_epsilon, None, one.total_classical_delta)} | "
                 f"{one.releases} |"
             )
         if self.missing:
@@ -150,6 +171,15 @@ class Statement:
         lines += [f"- {limit}" for limit in self.limits]
         lines += ["", f"Plan {self.plan}", f"Statement {self.digest}", ""]
         return "\n".join(lines)
+
+    @property
+    def _target(self) -> str:
+        own = {one.client: one.target_epsilon for one in self.clients}
+        both = f" and δ = {self.target_delta:g}" if self.target_delta else ""
+        if set(own.values()) <= {self.target_epsilon}:
+            return f"ε = {self.target_epsilon:g}{both} for every client"
+        parts = (f"{html.escape(name, quote=False)} {value:g}" for name, value in own.items())
+        return f"ε by client: {', '.join(parts)}{both}"
 
     @property
     def _unit(self) -> str:
@@ -173,30 +203,35 @@ def state_privacy(
     late: list[tuple[Upload, bytes]],
     missing: tuple[str, ...],
     not_due: tuple[str, ...],
-    model: float | None,
+    model: tuple[float, ...] | None,
 ) -> Statement:
     """Write the statement of a run from what its clients uploaded, in time or too late."""
     problem = plan.problem
-    processes = {client.name: client.process for client in problem.clients}
+    clients = {client.name: client for client in problem.clients}
     rows = tuple(
         ClientStatement(
             client=upload.client,
             aggregated=in_time and model is not None,
+            target_epsilon=problem.target_of(clients[upload.client]).epsilon,
             samples=upload.samples,
             sensitivity=upload.sensitivity,
             collect_at=upload.collect_at,
             age=upload.aggregate_at - upload.collect_at,
             delta=upload.delta,
             mixing=upload.mixing,
-            assumptions=assumption(processes[upload.client], upload.mixing),
+            assumptions=assumption(clients[upload.client].process, upload.mixing),
             noise_scale=upload.noise_scale,
             classical_epsilon=upload.classical_epsilon,
             aged_epsilon=upload.aged_epsilon,
             aged_odds=_odds(upload.aged_epsilon),
             classical_odds=_odds(upload.classical_epsilon),
+            aged_delta=upload.aged_delta,
+            classical_delta=upload.classical_delta,
             releases=upload.releases,
             total_aged_epsilon=upload.total_aged,
             total_classical_epsilon=upload.total_classical,
+            total_aged_delta=upload.total_aged_delta,
+            total_classical_delta=upload.total_classical_delta,
             upload_sha256=hashlib.sha256(payload).hexdigest(),
         )
         for in_time, several in ((True, uploads), (False, late))
@@ -206,9 +241,11 @@ def state_privacy(
         run=run,
         plan=plan.digest,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        model=model,
+        model=None if model is None else published(problem.learner, model),
         aggregate_at=problem.aggregate_at,
         target_epsilon=problem.epsilon,
+        target_delta=problem.delta or 0.0,
+        learner=problem.learner.kind,
         estimator=problem.estimator,
         calibration=problem.calibration,
         private=private,
@@ -216,6 +253,7 @@ def state_privacy(
         missing=missing,
         not_due=not_due,
         notes=plan.notes,
+        mechanism=MECHANISMS[problem.mechanism].words,
         unit=problem.unit,
     )
 
@@ -226,7 +264,13 @@ def _odds(epsilon: float | None) -> float | None:
     return math.exp(epsilon) if epsilon < 700 else math.inf
 
 
-def _spent(epsilon: float | None, odds: float | None = None) -> str:
+def _spent(epsilon: float | None, odds: float | None = None, failure: float | None = None) -> str:
     if epsilon is None:
         return "none claimed"
-    return f"{epsilon:.6g}" + ("" if odds is None else f" ({odds:.4g})")
+    both = f", δ {failure:.3g}" if failure else ""
+    return f"{epsilon:.6g}{both}" + ("" if odds is None else f" ({odds:.4g})")
+
+
+def published(learner: Learner, aggregate: tuple[float, ...]) -> float | list[float]:
+    """What of an aggregate is written down: a number for a mean, a list for anything else."""
+    return aggregate[0] if learner.kind == "mean" else list(aggregate)

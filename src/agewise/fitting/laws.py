@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from agewise.errors import InvalidInput, one_of, positive, whole
 from agewise.fitting.defaults import CONFIDENCE, DRAWN_BY, SAMPLED, Sampled
-from agewise.privacy.mechanisms import laplace
+from agewise.mechanism import laplace
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, block_inflation, delta_limit
 from agewise.process.joint import Array
 from agewise.process.limits import table_delta

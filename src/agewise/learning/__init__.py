@@ -1,5 +1,52 @@
 """What a client learns from its records and releases."""
 
-from agewise.learning.mean import ESTIMATORS, Estimator, estimate_mean, release_values
+from typing import Any
 
-__all__ = ["ESTIMATORS", "Estimator", "estimate_mean", "release_values"]
+from agewise.errors import InvalidInput
+from agewise.learning.histogram import Histogram, Shares
+from agewise.learning.learner import (
+    ESTIMATORS,
+    Estimator,
+    Learner,
+    average,
+    mean_rounding,
+    release_table,
+    sensitivities,
+)
+from agewise.learning.mean import Mean
+from agewise.learning.statistics import Statistics
+
+__all__ = [
+    "ESTIMATORS",
+    "Estimator",
+    "Histogram",
+    "Learner",
+    "Mean",
+    "Shares",
+    "Statistics",
+    "average",
+    "learner_of",
+    "mean_rounding",
+    "release_table",
+    "sensitivities",
+]
+
+
+def learner_of(entry: dict[str, Any]) -> Learner:
+    """Return the learner that plain data describe, as `Learner.to_dict` writes it."""
+    given = dict(entry)
+    kind = given.pop("kind", None)
+    allowed = {"mean": set(), "histogram": set(), "statistics": {"table", "counts", "names"}}
+    if kind not in allowed:
+        raise InvalidInput("learner.kind", repr(kind), "mean, histogram or statistics")
+    for name in given:
+        if name not in allowed[kind]:
+            raise InvalidInput(f"learner.{name}", "not a known key", f"those of {kind}")
+    if kind == "mean":
+        return Mean()
+    if kind == "histogram":
+        return Histogram()
+    if "table" not in given:
+        raise InvalidInput("learner.table", "missing", "one row of numbers per state")
+    names = given.get("names")
+    return Statistics(given["table"], given.get("counts"), None if names is None else tuple(names))

@@ -26,6 +26,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from agewise.errors import InvalidInput
 from agewise.loss.gap import cost_tables, schedule_cells
 from agewise.problem import Problem
 from agewise.process.joint import Array
@@ -78,6 +79,8 @@ def loss_bound(problem: Problem, ages: ArrayLike) -> Bound:
     (1301.35, 'exact')
     """
     _, columns = schedule_cells(problem, ages)
+    if problem.learner.kind != "mean":
+        raise InvalidInput("learner", problem.learner.kind, "mean, for Theorem 1")
     values, errors = schedule_bounds(problem, columns[None])
     evaluation: Evaluation = "quantised" if _setting(problem).quantised else "exact"
     return Bound(float(values[0]), evaluation, float(errors[0]))
@@ -156,7 +159,7 @@ def _prepared(problem: Problem) -> _Setting:
     share = problem.weights / [c.samples for c in problem.clients]
     by_slot = np.stack([t.row for t in slots])
     rows, column = np.unique(by_slot, axis=1, return_inverse=True)
-    released = [w * t.release_rows[r] for w, t, r in zip(share, slots, rows, strict=True)]
+    released = [w * t.release_rows[r][..., 0] for w, t, r in zip(share, slots, rows, strict=True)]
     fresh = [
         np.tile(w * c.process.states, (rows.shape[1], 1))
         for w, c in zip(share, problem.clients, strict=True)

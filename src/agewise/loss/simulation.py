@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agewise.errors import InvalidInput, whole
 from agewise.loss.gap import CostTables, cost_tables, schedule_cells
+from agewise.mechanism import MECHANISMS
 from agewise.problem import Problem
 from agewise.process.joint import Array
 
@@ -60,10 +61,10 @@ def simulate_gap(
     total, squares, done = 0.0, 0.0, 0
     while done < trials:
         count = min(BATCH, trials - done)
-        error = np.zeros(count)
+        error: Array | float = 0.0
         for i, slot in zip(clients.tolist(), columns.tolist(), strict=True):
-            error += client_errors(problem, tables, i, slot, count, generator)
-        square = error**2
+            error = error + client_errors(problem, tables, i, slot, count, generator)
+        square = np.square(error).reshape(count, -1).sum(axis=1)
         total += float(square.sum())
         squares += float((square**2).sum())
         done += count
@@ -84,19 +85,26 @@ def client_errors(
 ) -> Array:
     """Draw p·(released mean − mean at aggregation), noise included, of one client `trials` times.
 
-    `slot` counts from 0.
+    `[trials]`, or `[trials, d]` for a learner of several coordinates, each scaled by the root of
+    its weight. `slot` counts from 0.
     """
-    member, table = problem.clients[client], tables.slots[client]
-    row = table.row[slot]
+    member, table, learner = problem.clients[client], tables.slots[client], problem.learner
+    row, states = table.row[slot], member.process.states
     cells = table.law_rows[row][:, None] * table.kernel_rows[row]
-    error = table.release_rows[row][:, None] - member.process.states
-    values, place = np.unique(error.ravel(), return_inverse=True)
-    chance = np.bincount(place, cells.ravel())
+    error = table.release_rows[row][:, None] - learner.table(states)
+    width = error.shape[-1]
+    values, place = np.unique(error.reshape(-1, width), axis=0, return_inverse=True)
+    chance = np.bincount(place.ravel(), cells.ravel())
     order = np.argsort(-chance)  # likely cells first: the rest of the row then ends early
     chance, values = chance[order] / chance.sum(), values[order]
     counts: NDArray[np.int64] = rng.multinomial(member.samples, chance, size=trials)
-    noise = rng.laplace(0.0, table.scale[slot], trials) if table.scale[slot] > 0 else 0.0
-    return np.asarray(problem.weights[client] * (counts @ values / member.samples + noise))
+    scale = float(table.scale[slot])
+    mean = counts @ (values[:, 0] if width == 1 else values) / member.samples
+    if scale > 0:
+        noise = MECHANISMS[problem.mechanism].imitate(np.zeros(mean.size), scale=scale, rng=rng)
+        mean = mean + np.asarray(noise.value).reshape(mean.shape)
+    root = np.sqrt(learner.weights(states))
+    return np.asarray(problem.weights[client] * (mean if width == 1 else mean * root))
 
 
 def checked_generator(rng: np.random.Generator | None) -> np.random.Generator:

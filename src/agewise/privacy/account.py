@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from numpy.typing import ArrayLike
 
-from agewise.errors import AgewiseError, InvalidInput, positive
+from agewise.errors import AgewiseError, InvalidInput, one_of, positive
+from agewise.mechanism import MECHANISMS
 from agewise.mixing import Method
 from agewise.privacy.composition import Release, Total, composed_totals
 from agewise.process import Process
 
 ROOM = 1e-9
 """Limits hold to nine digits: what is long past never vanishes entirely from a float."""
+
+
+NUMBERS = ("epsilon", "aged_epsilon", "sensitivity", "scale", "delta", "aged_delta")
+"""The fields of an event that are floats."""
 
 
 class BudgetExceeded(AgewiseError):
@@ -29,17 +34,22 @@ class BudgetExceeded(AgewiseError):
 class Policy:
     """What a client allows itself to spend, at most; None is no limit.
 
-    `window` limits what is collected in any so many slots in a row (None: all there ever was).
+    `max_delta` limits the aged δ of all releases together (default: 0, so that only noise which
+    needs no δ may be used). `window` limits what is collected in any so many
+    slots in a row (None: all there ever was).
     """
 
     max_aged_epsilon: float | None = None
     max_classical_epsilon: float | None = None
     window: int | None = None
+    max_delta: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("max_aged_epsilon", "max_classical_epsilon"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
+        if not 0 <= self.max_delta < 1:
+            raise InvalidInput("max_delta", self.max_delta, "0 or more and below 1")
         if self.window is not None and not (isinstance(self.window, int) and self.window >= 1):
             raise InvalidInput("window", self.window, "a whole number of slots, 1 or more")
 
@@ -49,7 +59,8 @@ class Event:
     """One release, as it stands in the ledger. Slots are counted over all runs of the client.
 
     `epsilon` is classical; `aged_epsilon` is what this release alone guarantees about the records
-    in slot `aggregate_at`. Both are only what the noise would give where `private` is false.
+    in slot `aggregate_at`; `delta` and `aged_delta` go with them, 0 for Laplace noise. All are
+    only what the noise would give where `private` is false. `kind` names the mechanism.
     """
 
     key: str
@@ -65,15 +76,21 @@ class Event:
     fingerprint: str
     made_at: str
     payload: bytes
+    kind: str = "laplace"
+    delta: float = 0.0
+    aged_delta: float = 0.0
     number: int = 0
     hash: str = ""
 
     def __post_init__(self) -> None:
         if not self.collect_at <= self.aggregate_at:
             raise InvalidInput("collect_at", self.collect_at, f"up to {self.aggregate_at}")
-        for name in ("epsilon", "aged_epsilon", "sensitivity", "scale"):
+        for name in NUMBERS:
             if not getattr(self, name) >= 0:
                 raise InvalidInput(name, getattr(self, name), "0 or more")
+        one_of("kind", self.kind, tuple(MECHANISMS))
+        if not max(self.delta, self.aged_delta) < 1:
+            raise InvalidInput("delta", max(self.delta, self.aged_delta), "below 1")
         if not isinstance(self.payload, bytes) or not isinstance(self.private, bool):
             raise InvalidInput("payload, private", repr(self.payload), "bytes, and true or false")
         if not self.key.isprintable() or not self.key:
@@ -119,20 +136,30 @@ def _totals(
     """`total_of` about each of several slots."""
     counted = [event for event in events if event.private and event.epsilon > 0]
     own = [event for event in counted if event.fingerprint == process.fingerprint]
-    other = math.fsum(e.epsilon for e in counted if e.fingerprint != process.fingerprint)
+    strange = [event for event in counted if event.fingerprint != process.fingerprint]
+    other = math.fsum(event.epsilon for event in strange)
+    failing = math.fsum(event.delta for event in strange)
     if method == "own_law" and len(counted) > 1:
         method, law = "any_prior", None
-    releases = [Release(event.collect_at, event.epsilon) for event in own]
+    releases = [Release(event.collect_at, event.epsilon, event.delta) for event in own]
     totals = composed_totals(releases, process, slots, method, law)
     if len(own) == 1 and own[0].mixing == method:
         proven = own[0]
         totals = [
-            Total(min(total.aged, proven.aged_epsilon), total.classical)
+            replace(total, aged=min(total.aged, proven.aged_epsilon))
             if proven.aggregate_at == slot
             else total
             for slot, total in zip(slots, totals, strict=True)
         ]
-    return [Total(total.aged + other, total.classical + other) for total in totals]
+    return [
+        Total(
+            total.aged + other,
+            total.classical + other,
+            total.aged_delta + failing,
+            total.classical_delta + failing,
+        )
+        for total in totals
+    ]
 
 
 def keep_to(
@@ -149,10 +176,10 @@ def keep_to(
     ones too: what is collected later also tells about them. With a window, this holds for the
     releases collected in any so many slots in a row.
     """
-    if not made.private or (
-        policy.max_aged_epsilon is None and policy.max_classical_epsilon is None
-    ):
+    if not made.private:
         return
+    if policy == Policy(max_delta=policy.max_delta) and made.delta == 0:
+        return  # no limit on ε, and no δ
     slots = sorted({event.aggregate_at for event in (*known, made) if event.private})
     for group in _groups(known, made, policy.window):
         after = _totals([*group, made], process, slots, method, law)
@@ -179,6 +206,7 @@ def _within(policy: Policy, total: Total) -> bool:
         for limit, spent in (
             (policy.max_aged_epsilon, total.aged),
             (policy.max_classical_epsilon, total.classical),
+            (policy.max_delta, total.aged_delta),
         )
     )
 
@@ -187,6 +215,7 @@ def _refuse_over(policy: Policy, made: Event, slot: int, before: Total, after: T
     for name, limit, spent, wanted in (
         ("aged ε", policy.max_aged_epsilon, before.aged, after.aged),
         ("classical ε", policy.max_classical_epsilon, before.classical, after.classical),
+        ("aged δ", policy.max_delta, before.aged_delta, after.aged_delta),
     ):
         if limit is None or wanted <= limit * (1 + ROOM):
             continue
@@ -198,6 +227,6 @@ def _refuse_over(policy: Policy, made: Event, slot: int, before: Total, after: T
             f"client {made.client!r} would reach {name} {wanted:.6g}{about}, its policy allows "
             f"{limit:.6g}: {left:.6g} remains. Nothing was released. Wait until earlier releases "
             "have aged, collect long after the slots they were reckoned for, or change the "
-            "client's policy (--max-aged-epsilon, --max-classical-epsilon, or --window to count "
-            "only so many slots)."
+            "client's policy (--max-aged-epsilon, --max-classical-epsilon, --max-delta, or "
+            "--window to count only so many slots)."
         )

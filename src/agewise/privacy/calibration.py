@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.errors import InvalidInput, finite_array, one_of, positive, whole
+from agewise.learning import mean_rounding
+from agewise.learning import sensitivities as vector_sensitivities
 from agewise.mixing import joint_delta
 from agewise.privacy.ageing import classical_epsilon
+from agewise.privacy.sharp import ROWS_OFF, hockey_sticks
 from agewise.process import JointLaw
 from agewise.process.joint import Array
 
-Rule = Literal["formula", "tight"]
+Rule = Literal["formula", "sharp", "tight"]
 RULES: tuple[str, ...] = get_args(Rule)
 
 _ULP = float(np.finfo(float).eps)
@@ -55,10 +58,11 @@ def noise_scale(
 ) -> Noise:
     """Return the noise with which the mean of `release` over `samples` records meets `epsilon`.
 
-    `formula` inverts the paper's Proposition 1 with `delta` (default: the Δ of `joint`). `tight`
-    takes the smallest scale at which the privacy loss of the Laplace mechanism itself, given the
-    record at aggregation, stays within `epsilon`; it is for the law in `joint` (`exact` or
-    `own_law`), so no other Δ can be given with it.
+    `formula` inverts the paper's Proposition 1 with `delta` (default: the Δ of `joint`). `sharp`
+    does so exactly, for the worst of all mechanisms (`agewise.privacy.sharp`). `tight` takes the
+    smallest scale at which the privacy loss of the Laplace mechanism itself, given the record at
+    aggregation, stays within `epsilon`; it is for the law in `joint` (`exact` or `own_law`), so no
+    other Δ can be given with it.
 
     Guarantees
         The aged privacy loss about the record at aggregation is at most `epsilon`, for records
@@ -83,9 +87,13 @@ def noise_scale(
         raise InvalidInput(
             "delta", delta, "none with tight calibration, which works from the joint law itself"
         )
-    share = joint_delta(joint) if delta is None else delta
+    share = np.asarray(joint_delta(joint) if delta is None else delta)
+    if calibration == "sharp" and delta is None and not joint.underflowed and not joint.uncertainty:
+        off = np.array([ROWS_OFF * joint.rounding])
+        sticks = hockey_sticks(joint.backward[None], np.array([target]), off)[0]
+        share = np.minimum(share, sticks)
     reach = sensitivities(values, np.asarray(count))
-    scale = formula_scales(reach, np.asarray(target), np.asarray(share))
+    scale = formula_scales(reach, np.asarray(target), share)
     if calibration == "tight" and not joint.underflowed:
         scale = tight_scales(
             joint.backward[None],
@@ -113,15 +121,9 @@ def aged_loss(joint: JointLaw, release: ArrayLike, samples: int, scale: float) -
     return float(_losses(rows, gaps, np.array([scale]))[0])
 
 
-def mean_rounding(values: Array) -> Array:
-    """How far a mean that is summed exactly, rounded, divided and rounded again can be off."""
-    return np.asarray(2 * np.spacing(np.abs(values).max(axis=-1)))
-
-
 def sensitivities(values: Array, samples: Array) -> Array:
     """`sensitivity` for checked arrays, over the last axis."""
-    spread = (values.max(axis=-1) - values.min(axis=-1)) / samples
-    return np.asarray(spread + 2 * mean_rounding(values))  # which covers that of the spread too
+    return vector_sensitivities(values[..., None], samples)
 
 
 def formula_scales(sensitivities: Array, targets: Array, deltas: Array) -> Array:

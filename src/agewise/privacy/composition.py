@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import one_of, positive, whole
+from agewise.errors import InvalidInput, one_of, positive, whole
 from agewise.mixing import METHODS, Method, forward_delta, slot_delta
 from agewise.privacy.ageing import aged_epsilon
 from agewise.process import Process
@@ -19,23 +19,31 @@ from agewise.process.joint import Array, as_law, rounding
 
 @dataclass(frozen=True)
 class Release:
-    """One release of a client: the slot its data were collected in, and its classical ε."""
+    """One release of a client: the slot its data were collected in, its classical ε and δ."""
 
     collect_at: int
     epsilon: float
+    delta: float = 0.0
 
     def __post_init__(self) -> None:
         whole("collect_at", self.collect_at, -(2**53))
         if self.epsilon != math.inf:  # a release without noise
             positive("epsilon", self.epsilon)
+        if not 0 <= self.delta < 1:
+            raise InvalidInput("delta", self.delta, "0 or more and below 1")
 
 
 @dataclass(frozen=True)
 class Total:
-    """The privacy of several releases together: credited for ageing, and as if nothing aged."""
+    """The privacy of several releases together: credited for ageing, and as if nothing aged.
+
+    `aged` and `classical` are ε's; the δ's are 0 where every release is private by ε alone.
+    """
 
     aged: float
     classical: float
+    aged_delta: float = 0.0
+    classical_delta: float = 0.0
 
 
 def composed_epsilon(
@@ -82,69 +90,71 @@ def composed_totals(
     """`composed_epsilon` about each of several slots, in time linear in releases and slots."""
     one_of("method", method, METHODS)
     wanted = [whole("aggregate_at", slot, -(2**53)) for slot in slots]
-    by_slot: dict[int, list[float]] = {}
+    by_slot: dict[int, list[Release]] = {}
     for release in releases:
-        by_slot.setdefault(release.collect_at, []).append(release.epsilon)
+        by_slot.setdefault(release.collect_at, []).append(release)
     if not by_slot:
         return [Total(0.0, 0.0) for _ in wanted]
     at = sorted(by_slot)
-    spent = [math.fsum(by_slot[slot]) for slot in at]
-    classical = math.fsum(epsilon for several in by_slot.values() for epsilon in several)
-    if not process.markov and (len(at) > 1 or at[0] > min(wanted)):
-        return [
-            Total(classical, classical)
-            if len(at) > 1 or at[0] > slot
-            else Total(_aged(spent[0], process, at[0], slot, method, law), classical)
-            for slot in wanted
-        ]
+    spent = [_Loss.sum_of(by_slot[slot]) for slot in at]
+    classical = _Loss.sum_of([one for several in by_slot.values() for one in several])
     prior: Array | None = None if law is None else as_law("law", law, process.states.size)
+
+    def between(j: int, later: int, law: Array | None, carried: float) -> float:
+        share = 1.0 if later == at[j] else slot_delta(process, at[j], later, method, law)
+        return min(share + carried, 1.0) if later > at[j] else 1.0
+
+    if not process.markov and len(at) > 1:
+        return [_total(classical, classical) for _ in wanted]
     before, priors, carried = [spent[0]], [prior], [0.0]
     for j in range(1, len(at)):
-        last = _aged(before[-1], process, at[j - 1], at[j], method, prior, carried[-1])
-        before.append(last + spent[j])
+        share = between(j - 1, at[j], prior, carried[-1])
+        before.append(before[-1].aged(share).plus(spent[j]))
+        carried.append(carried[-1])
         if prior is not None:
             prior = np.asarray(prior @ process.kernel(at[j - 1], at[j]))
             prior = prior / prior.sum()
-            carried.append(carried[-1] + rounding(at[j] - at[j - 1], prior.size))
-        else:
-            carried.append(0.0)
+            carried[-1] += rounding(at[j] - at[j - 1], prior.size)  # Δ is off by as much at most
         priors.append(prior)
     after = [spent[-1]]
     for j in range(len(at) - 2, -1, -1):
-        after.append(_carried_back(after[-1], process, at[j], at[j + 1]) + spent[j])
+        share = forward_delta(process, at[j], at[j + 1])
+        after.append(after[-1].aged(share).plus(spent[j]))
     after.reverse()
     totals = []
     for slot in wanted:
-        following, loss = bisect_right(at, slot), 0.0
+        following, loss = bisect_right(at, slot), _Loss(0.0, 0.0)
         if following > 0:
             j = following - 1
-            loss += _aged(before[j], process, at[j], slot, method, priors[j], carried[j])
+            loss = before[j].aged(between(j, slot, priors[j], carried[j]))
         if following < len(at):
-            loss += _carried_back(after[following], process, slot, at[following])
-        totals.append(Total(loss, classical))
+            share = forward_delta(process, slot, at[following])
+            loss = loss.plus(after[following].aged(share))
+        totals.append(_total(loss, classical))
     return totals
 
 
-def _aged(
-    loss: float,
-    process: Process,
-    slot: int,
-    later: int,
-    method: Method,
-    law: ArrayLike | None,
-    carried: float = 0.0,
-) -> float:
-    """What a loss about the record in `slot` tells about the one in a later slot.
+@dataclass(frozen=True)
+class _Loss:
+    """What is known of a record in one slot: (ε, δ), by advanced joint convexity as it ages."""
 
-    `carried` bounds the rounding error of a law that was carried forward to `slot`: Δ is off by as
-    much at most.
-    """
-    if later == slot:
-        return loss
-    share = min(slot_delta(process, slot, later, method, law) + carried, 1.0)
-    return aged_epsilon(loss, share)
+    epsilon: float
+    delta: float
+
+    @staticmethod
+    def sum_of(releases: list[Release]) -> _Loss:
+        return _Loss(
+            math.fsum(one.epsilon for one in releases), math.fsum(one.delta for one in releases)
+        )
+
+    def plus(self, other: _Loss) -> _Loss:
+        return _Loss(self.epsilon + other.epsilon, self.delta + other.delta)
+
+    def aged(self, share: float) -> _Loss:
+        if share == 1:
+            return self
+        return _Loss(aged_epsilon(self.epsilon, share), share * self.delta)
 
 
-def _carried_back(loss: float, process: Process, slot: int, later: int) -> float:
-    """What a loss about the record in the later slot tells about the one in `slot`."""
-    return aged_epsilon(loss, forward_delta(process, slot, later))
+def _total(aged: _Loss, classical: _Loss) -> Total:
+    return Total(aged.epsilon, classical.epsilon, aged.delta, classical.delta)

@@ -18,14 +18,14 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from numpy.typing import ArrayLike
 
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.mixing import Method
-from agewise.privacy.account import Event, Policy, keep_to, total_of
+from agewise.privacy.account import NUMBERS, Event, Policy, keep_to, total_of
 from agewise.privacy.composition import Total
 from agewise.process import Process
 
@@ -43,10 +43,16 @@ CREATE TABLE events (
   collect_at INTEGER NOT NULL, aggregate_at INTEGER NOT NULL, epsilon REAL NOT NULL,
   aged_epsilon REAL NOT NULL, sensitivity REAL NOT NULL, scale REAL NOT NULL,
   private INTEGER NOT NULL, mixing TEXT NOT NULL, fingerprint TEXT NOT NULL,
-  made_at TEXT NOT NULL, payload BLOB NOT NULL,
+  made_at TEXT NOT NULL, payload BLOB NOT NULL, kind TEXT NOT NULL, delta REAL NOT NULL,
+  aged_delta REAL NOT NULL,
   previous TEXT NOT NULL, hash TEXT NOT NULL
 ) STRICT;
 """
+
+
+_COLUMNS = (*(field.name for field in fields(Event)), "previous")
+_INSERT = f"INSERT INTO events ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM events ORDER BY number"
 
 
 class LedgerDamaged(AgewiseError):
@@ -207,7 +213,7 @@ class Ledger:
 
     def verify(self) -> int:
         """Check version, file and hash chain; return the number of events, or say what is wrong."""
-        with self._suspecting():
+        with self._suspecting(), self._at_once():
             if not self._names():
                 raise self._damaged("it holds no ledger")
             found = dict(self._database.execute("SELECT key, value FROM meta").fetchall())
@@ -260,29 +266,21 @@ class Ledger:
         previous = known[-1].hash if known else GENESIS
         numbered = replace(made, number=len(known) + 1, hash="")
         event = replace(numbered, hash=_hash(numbered, previous))
-        self._database.execute(
-            "INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-            (event.number, event.key, event.client, event.collect_at, event.aggregate_at,
-             event.epsilon, event.aged_epsilon, event.sensitivity, event.scale,
-             int(event.private), event.mixing, event.fingerprint, event.made_at, event.payload,
-             previous, event.hash),
-        )  # fmt: skip
+        columns = {**vars(event), "private": int(event.private), "previous": previous}
+        self._database.execute(_INSERT, [columns[name] for name in _COLUMNS])
         self._database.execute(
             "INSERT OR REPLACE INTO meta VALUES ('head', ?)", (f"{event.number} {event.hash}",)
         )
         return event
 
     def _rows(self) -> Iterator[tuple[Event, str]]:
-        for row in self._database.execute("SELECT * FROM events ORDER BY number"):
-            number, key, client, collected, aggregated, epsilon, aged, reach, scale = row[:9]
-            private, mixing, fingerprint, made_at, payload, previous, digest = row[9:]
-            if private not in (0, 1):
+        for values in self._database.execute(_SELECT):
+            row = dict(zip(_COLUMNS, values, strict=True))
+            number, previous = row["number"], row.pop("previous")
+            if row["private"] not in (0, 1):
                 raise self._damaged(f"event {number} is not what was written")
             try:
-                event = Event(
-                    key, client, collected, aggregated, epsilon, aged, reach, scale,
-                    bool(private), mixing, fingerprint, made_at, payload, number, digest,
-                )  # fmt: skip
+                event = Event(**{**row, "private": bool(row["private"])})
             except InvalidInput:
                 raise self._damaged(f"event {number} is not what was written") from None
             yield event, previous
@@ -290,6 +288,15 @@ class Ledger:
     def _names(self) -> list[str]:
         rows = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         return [row[0] for row in rows]
+
+    @contextlib.contextmanager
+    def _at_once(self) -> Iterator[None]:
+        """Everything read in here is of one moment, whoever else is writing."""
+        self._database.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._database.execute("ROLLBACK")
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
@@ -363,7 +370,7 @@ def _found(database: sqlite3.Connection) -> None:
 
 def _hash(event: Event, previous: str) -> str:
     facts = {k: v for k, v in event.facts().items() if k != "hash"}
-    for name in ("epsilon", "aged_epsilon", "sensitivity", "scale"):
+    for name in NUMBERS:
         facts[name] = float(facts[name]).hex()
     body = json.dumps(facts, sort_keys=True).encode() + b"\n" + event.payload
     return hashlib.sha256(previous.encode() + b"\n" + body).hexdigest()

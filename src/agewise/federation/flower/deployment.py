@@ -159,6 +159,12 @@ class Deployment:
         ]  # fmt: skip
 
 
+def _own_policy(problem: Problem, name: str) -> Policy:
+    """A client's target, for all its releases together."""
+    target = problem.target_of(next(c for c in problem.clients if c.name == name))
+    return Policy(target.epsilon, max_delta=target.delta)
+
+
 def init_deployment(
     folder: Path | str,
     problem: Problem,
@@ -203,7 +209,7 @@ def init_deployment(
     for node in nodes:
         write_node(
             place / node.folder / "node.toml", problem, node.name, records=records,
-            policy=Policy(max_aged_epsilon=problem.epsilon) if policy is None else policy,
+            policy=_own_policy(problem, node.name) if policy is None else policy,
             stand_in_seed=base if stand_in else None, starts_at=starts_at,
         )  # fmt: skip
     if tls:

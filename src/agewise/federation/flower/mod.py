@@ -1,9 +1,9 @@
 """For apps that exist already: a client mod that adds aged noise and the account, and a helper that
 gives their ServerApp the plan.
 
-The mod bounds the update that the app's own training returns, adds Laplace noise for the age that
-the order states, records the release in the node's ledger, and drops everything else from the reply
-but the update: metrics are not noised.
+The mod is the ordinary client with an outside learner: it bounds the update that the app's own
+training returns, adds the node's noise for the age that the order states, records the release in
+the node's ledger, and drops everything else from the reply but the update: metrics are not noised.
 """
 
 from __future__ import annotations
@@ -28,19 +28,25 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.serverapp import Grid
 
 from agewise.errors import InvalidInput, positive
-from agewise.federation.client import OrderRefused, own_terms
+from agewise.federation.client import (
+    Draw,
+    OrderRefused,
+    private_noise,
+    refuse_shift,
+    release_event,
+    stand_in_noise,
+)
 from agewise.federation.flower.client_app import RECORD, node_of, order_in, refuse
 from agewise.federation.flower.conductor import introductions
 from agewise.federation.flower.node import Node
 from agewise.federation.messages import BadMessage, Order
 from agewise.federation.server import Server
-from agewise.federation.sources import client_generator
+from agewise.mechanism import MECHANISMS
 from agewise.plan import Plan
-from agewise.privacy.account import Event, now
-from agewise.privacy.ageing import aged_epsilon, classical_epsilon
+from agewise.privacy.account import Event
 from agewise.privacy.ledger import Ledger
-from agewise.privacy.mechanisms import laplace, seeded_laplace
 from agewise.process.joint import Array
+from agewise.terms import Terms, outside_terms
 
 NORM_SLACK = 1 + 1e-9
 """What rounding may add to a clipped norm."""
@@ -49,19 +55,19 @@ NORM_SLACK = 1 + 1e-9
 def age_dp_mod(clip: float, arrays: str = "arrays") -> Mod:
     """Return a mod that makes the update of a train reply private for the age of its data.
 
-    `clip` bounds the ℓ1 norm of the update: by how much the reply's `arrays` differ from those of
-    the message, which must have the same names, shapes and types. Train messages must carry an
-    order (`PlanHelper.order`). Arrays of whole numbers or truth values, such as the counters of
-    batch normalisation, are sent back as they came. Messages of other types pass untouched: what
-    an app answers to them, evaluations included, leaves without noise and without account. For
-    the server to know which node is which client, the app must answer that:
-    `app.query("agewise")(client_app.introduce)`.
+    `clip` bounds the norm of the update (ℓ1 for Laplace noise, ℓ2 for Gaussian): by how much the
+    reply's `arrays` differ from those of the message, which must have the same names, shapes and
+    types. Train messages must carry an order (`PlanHelper.order`). Arrays of whole numbers or truth
+    values, such as the counters of batch normalisation, are sent back as they came. Messages of
+    other types pass untouched: what an app answers to them, evaluations included, leaves without
+    noise and without account. For the server to know which node is which client, the app must
+    answer that: `app.query("agewise")(client_app.introduce)`.
 
     Guarantees
-        The update that leaves has an ℓ1 norm of at most `clip` before noise, so that whatever
-        the app computed, one record moves it by at most 2·clip; noise and ledger event are for
-        that sensitivity, the node's own process, target, aggregation slot and policy (formula
-        calibration). Nothing is recorded that cannot be sent. Asked again for the same order, the
+        The update that leaves has a norm of at most `clip` before noise, so that whatever the app
+        computed, one record moves it by at most 2·clip; noise and ledger event are for that
+        sensitivity, the node's own process, target, mechanism, aggregation slot and policy.
+        Nothing is recorded that cannot be sent. Asked again for the same order, the
         stored update is sent. What goes wrong is a Flower error of one word, which strategies
         count as a failure.
     """
@@ -79,14 +85,13 @@ def age_dp_mod(clip: float, arrays: str = "arrays") -> Mod:
             with Ledger(node.ledger) as ledger:
                 stored = ledger.find(order.run)
                 if stored is None:
-                    share, allowed = _terms(node, order)
+                    own = _terms(node, order, bound)
                     reply = call_next(message, context)
                     if reply.has_error():
                         raise InvalidInput("reply", "an error", "an update")
-                    update = _clipped(_update(reply, before, arrays), bound)
-                    stored = _release(
-                        node, ledger, order, update, bound, share, allowed, reply_with
-                    )
+                    norm = MECHANISMS[own.target.mechanism].norm
+                    update = _clipped(_update(reply, before, arrays), bound, norm)
+                    stored = _release(node, ledger, order, update, own, reply_with)
             return reply_with(stored)
         except Exception as error:
             return refuse(message, error)
@@ -165,29 +170,32 @@ def _update(reply: Message, before: ArrayRecord, arrays: str) -> Array:
     return vector
 
 
-def _clipped(update: Array, bound: float) -> Array:
-    """Scale an update down to the bound; what is not finite counts as nothing."""
+def _clipped(update: Array, bound: float, norm: int = 1) -> Array:
+    """Scale an update down to the bound in a norm; what is not finite counts as nothing."""
     finite = np.where(np.isfinite(update), update, 0.0)
     largest = float(np.abs(finite).max())
     if largest == 0:
         return finite
     direction = finite / largest
-    norm = math.fsum(np.abs(direction).tolist())
-    return np.asarray(finite if largest * norm <= bound else direction * (bound / norm))
+    parts = np.abs(direction) if norm == 1 else np.square(direction)
+    length = math.fsum(parts.tolist()) ** (1 / norm)
+    return np.asarray(finite if largest * length <= bound else direction * (bound / length))
 
 
-def _terms(node: Node, order: Order) -> tuple[float, float]:
-    """Δ and the classical ε that it allows, by the node's own process and target."""
+def _terms(node: Node, order: Order, bound: float) -> Terms:
+    """The noise for an update of bounded norm, by the node's own process and target."""
     profile, client = node.profile, node.client
     if order.client != client.name or order.fingerprint != client.process.fingerprint:
         raise OrderRefused(f"an order for {order.client!r} reached client {client.name!r}")
-    replace(profile, estimator=None, calibration=None).refuse_other(order)
-    terms = own_terms(
-        client, profile.epsilon, profile.mixing, "plain", "formula", order.collect_at,
-        order.aggregate_at, profile.starts_at,
-    )  # fmt: skip
-    share = float(terms.table.delta[0])
-    return share, classical_epsilon(profile.epsilon, share)
+    replace(profile, estimator=None, calibration=None, learner=None).refuse_other(order)
+    refuse_shift(client.process, profile.starts_at, order.aggregate_at)
+    return outside_terms(
+        replace(client, weight=None),
+        profile.target(profile.calibration or "sharp"),
+        2 * bound * NORM_SLACK,
+        order.collect_at,
+        order.aggregate_at,
+    )
 
 
 def _release(
@@ -195,36 +203,24 @@ def _release(
     ledger: Ledger,
     order: Order,
     update: Array,
-    bound: float,
-    share: float,
-    allowed: float,
+    terms: Terms,
     reply_with: Callable[[Event], Message],
 ) -> Event:
     """Noise a clipped update and record it, in one transaction, if a reply can be made of it."""
-    profile, client = node.profile, node.client
-    reach = 2 * bound * NORM_SLACK
+    profile, seed = node.profile, node.config.stand_in_seed
+    noise: Draw = private_noise
+    if seed is not None:
+        noise = stand_in_noise(seed, f"{node.client.name}/{order.run}")
 
     def make(_: list[Event]) -> Event:
-        seed = node.config.stand_in_seed
-        if seed is None:
-            noised = laplace(update, sensitivity=reach, epsilon=allowed)
-        else:
-            rng = client_generator(seed, f"{client.name}/{order.run}", "noise")
-            noised = seeded_laplace(update, scale=reach / allowed, rng=rng)
-        spent = allowed if noised.epsilon is None else noised.epsilon
-        event = Event(
-            key=order.run, client=client.name, collect_at=order.collect_at + profile.starts_at,
-            aggregate_at=order.aggregate_at + profile.starts_at, epsilon=spent,
-            aged_epsilon=aged_epsilon(spent, share), sensitivity=reach, scale=noised.scale,
-            private=noised.private, mixing=profile.method,
-            fingerprint=client.process.fingerprint, made_at=now(),
-            payload=np.asarray(noised.value, dtype="<f8").tobytes(),
-        )  # fmt: skip
+        noised = noise(update, terms, terms.scale)
+        payload = np.asarray(noised.value, dtype="<f8").tobytes()
+        event = replace(release_event(profile, order, terms, noised), payload=payload)
         reply_with(event)
         return event
 
     return ledger.release(
-        order.run, make, profile.policy, client.process, profile.method, profile.law
+        order.run, make, profile.policy, node.client.process, profile.method, profile.law
     )
 
 

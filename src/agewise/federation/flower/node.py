@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agewise.errors import InvalidInput
 from agewise.federation.client import (
     ClientAgent,
-    Mechanism,
+    Draw,
     Profile,
     private_noise,
     stand_in_noise,
@@ -50,6 +50,7 @@ class _Limits(_Entry):
     max_aged_epsilon: float | None = None
     max_classical_epsilon: float | None = None
     window: int | None = None
+    max_delta: float = 0.0
 
 
 class NodeConfig(_Entry):
@@ -125,7 +126,7 @@ class Node:
             source = self._source(order.aggregate_at)
             ClientAgent(self.profile, source, ledger, self._noise()).rehearse(order)
 
-    def _noise(self) -> Mechanism:
+    def _noise(self) -> Draw:
         seed = self.config.stand_in_seed
         return private_noise if seed is None else stand_in_noise(seed, self.client.name)
 

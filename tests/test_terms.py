@@ -3,7 +3,7 @@ import pytest
 
 import agewise as aw
 from agewise.loss.bound import _setting
-from agewise.noise import achieved_epsilon
+from agewise.terms import achieved_epsilon, terms_of
 
 LAST = 100_000
 DAY = aw.PeriodicChain([[[0.6, 0.4], [0.3, 0.7]], [[0.9, 0.1], [0.2, 0.8]]], [0, 1])
@@ -63,15 +63,15 @@ def test_each_slot_has_the_noise_of_its_joint_law(calibration, law):
 def test_achieved_epsilon_is_the_smaller_of_what_can_be_proven():
     chain = aw.birth_death(0.3, 0.1, [20, 50, 100, 200])
     client = aw.Client("a", chain, samples=7)
-    formula = aw.Problem([client], 6, 0.2)
+    formula = aw.Problem([client], 6, 0.2, calibration="formula")
     table = aw.slot_table(client, formula)
     for column in range(6):
         spent = float(table.classical_epsilon[column])
         aged = aw.aged_epsilon(spent, float(table.delta[column]))
         assert achieved_epsilon(client, formula, table, column) == aged
-        twice = 2 * float(table.scale[column]), spent / 2
         half = aw.aged_epsilon(spent / 2, float(table.delta[column]))
-        assert achieved_epsilon(client, formula, table, column, twice) == half
+        cell = terms_of(client, formula.target_of(client), table, column, 6)
+        assert cell.aged_epsilon(2 * cell.scale, spent / 2) == half
     tight = formula.replace(calibration="tight")
     table = aw.slot_table(client, tight)
     for column in range(6):
@@ -81,7 +81,7 @@ def test_achieved_epsilon_is_the_smaller_of_what_can_be_proven():
             scale = float(table.scale[column])
             loss = aw.aged_loss(chain.joint(column + 1, 6), table.release[column], 7, scale)
             assert loss < got
-    assert achieved_epsilon(client, tight, table, 0, (1.0, 0.0)) == 0
+    assert terms_of(client, tight.target_of(client), table, 0, 6).aged_epsilon(1.0, 0.0) == 0
 
 
 def test_achieved_epsilon_where_tight_calibration_needs_no_noise():

@@ -1,16 +1,17 @@
-"""Noise: OpenDP's Laplace for what leaves a client, a seeded stand-in for simulation."""
+"""Laplace noise: OpenDP's for what leaves a client, a seeded imitation for simulation."""
 
+# ruff: noqa: ARG002  (Laplace noise has no use for the δ that the interface offers)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agewise.errors import InvalidInput, positive
+from agewise.mechanism.mechanism import Noised, Value, checked_rng, checked_vector, opendp
+from agewise.process.joint import Array
 
 LARGEST_INTEGER = 2**53
 LARGEST_SCALE = {float: 1e300, int: 2.0**50}
@@ -18,23 +19,53 @@ LARGEST_SCALE = {float: 1e300, int: 2.0**50}
 SMALLEST_SCALE = 2.3e-308
 """Smaller scales are subnormal; noise of this one already covers them."""
 
-Value = float | int | NDArray[np.float64] | NDArray[np.int64]
+_ULP = float(np.finfo(float).eps)
 
 
-@dataclass(frozen=True)
-class Noised:
-    """A noised value and what is true of it.
+class Laplace:
+    """Laplace noise of one scale on every coordinate, for ℓ1 sensitivities: ε alone, no δ."""
 
-    `private` says that the noise came from the real mechanism. It is false for what the seeded
-    stand-in made, and `epsilon` is then None: a seed can be replayed, so nothing may be claimed
-    for it. An infinite `epsilon` is a release without noise. Vectors come back as float64 or
-    int64.
-    """
+    kind: Literal["laplace"] = "laplace"
+    norm: Literal[1] = 1
+    words = "Laplace noise, drawn by OpenDP"
 
-    value: Value
-    scale: float
-    epsilon: float | None
-    private: bool
+    def calibrate(self, sensitivity: Array, epsilon: Array, failure: Array | float = 0.0) -> Array:
+        """η = s/ε, rounded up."""
+        return np.asarray(sensitivity / epsilon * (1 + 4 * _ULP))
+
+    def spent(self, sensitivity: Array, scale: Array, failure: Array | float = 0.0) -> Array:
+        """ε = s/η, rounded down so that s/ε is at least η."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            spent = sensitivity / scale * (1 - 2 * _ULP)
+        return np.where(sensitivity == 0, 0.0, np.where(scale == 0, np.inf, spent))
+
+    def variance(self, scale: Array) -> Array:
+        """2η²."""
+        return np.asarray(2 * np.square(scale))
+
+    def pairwise(self, release: Array, samples: int, scale: float) -> Array:
+        """‖f(x) − f(x′)‖₁ / (n η)."""
+        distance = np.abs(release[:, None] - release).sum(axis=-1) / samples
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(distance == 0, 0.0, distance / scale)
+
+    def certified(self, sensitivity: float, scale: float, failure: float = 0.0) -> float:
+        """ε by OpenDP's map."""
+        return laplace_epsilon(sensitivity, scale)
+
+    def draw(
+        self, value: Array, *, sensitivity: float, scale: float, failure: float = 0.0
+    ) -> Noised:
+        """Laplace noise from OpenDP of at least this scale."""
+        if sensitivity == 0 or scale == 0:
+            return laplace(np.asarray(value), sensitivity=sensitivity, epsilon=math.inf)
+        epsilon = float(self.spent(np.asarray(sensitivity), np.asarray(scale)))
+        return laplace(np.asarray(value), sensitivity=sensitivity, epsilon=epsilon)
+
+    def imitate(self, value: Array, *, scale: float, rng: np.random.Generator) -> Noised:
+        """Reproducible Laplace noise. Not private."""
+        checked_vector(value)
+        return seeded_laplace(np.asarray(value), scale=scale, rng=rng)
 
 
 def laplace(value: Value, *, sensitivity: float, epsilon: float) -> Noised:
@@ -87,10 +118,7 @@ def seeded_laplace(value: Value, *, scale: float, rng: np.random.Generator) -> N
     (False, None)
     """
     kind, _ = _checked_value(value)
-    if not isinstance(rng, np.random.Generator):
-        raise InvalidInput(
-            "rng", repr(rng), "a numpy.random.Generator", "Use numpy.random.default_rng(seed)."
-        )
+    checked_rng(rng)
     if not (math.isfinite(scale) and scale >= 0):
         raise InvalidInput("scale", scale, "a finite number, 0 or more")
     noise = rng.laplace(0.0, scale, np.shape(value)) if scale > 0 else np.zeros(np.shape(value))
@@ -127,17 +155,9 @@ def _like(noisy: Any, kind: type) -> Value:
     return np.asarray(noisy, dtype=np.int64)
 
 
-@cache
-def _opendp() -> Any:
-    import opendp.prelude as dp  # noqa: PLC0415  (a third of a second to import)
-
-    dp.enable_features("contrib")
-    return dp
-
-
 @lru_cache(maxsize=4096)
 def _opendp_laplace(kind: type, vector: bool, scale: float) -> Any:
-    dp = _opendp()
+    dp = opendp()
     name = "f64" if kind is float else "i64"
     domain = dp.atom_domain(T=name, nan=False) if kind is float else dp.atom_domain(T=name)
     if vector:

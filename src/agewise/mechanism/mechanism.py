@@ -1,0 +1,118 @@
+"""What a mechanism is: noise of a scale, and what it guarantees about one record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agewise.errors import InvalidInput
+from agewise.process.joint import Array
+
+Kind = Literal["laplace", "gaussian"]
+
+Value = float | int | NDArray[np.float64] | NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Noised:
+    """A noised value and what is true of it.
+
+    `private` says that the noise came from the real mechanism. It is false for what the seeded
+    stand-in made, and `epsilon` is then None: a seed can be replayed, so nothing may be claimed
+    for it. An infinite `epsilon` is a release without noise. `failure` is the δ of an (ε, δ)
+    guarantee, 0 for ε alone. Vectors come back as float64 or int64.
+    """
+
+    value: Value
+    scale: float
+    epsilon: float | None
+    private: bool
+    failure: float = 0.0
+
+
+class Mechanism(Protocol):
+    """Additive noise on a vector whose ℓ1 or ℓ2 sensitivity is known.
+
+    Everything but `draw` works on arrays that broadcast. `failure` is the δ of (ε, δ), and 0 for a
+    mechanism that needs none.
+    """
+
+    @property
+    def kind(self) -> Kind:
+        """Its name in scenarios, messages and events."""
+        ...
+
+    @property
+    def norm(self) -> Literal[1, 2]:
+        """The norm in which sensitivities are measured."""
+        ...
+
+    @property
+    def words(self) -> str:
+        """What statements call it."""
+        ...
+
+    def calibrate(self, sensitivity: Array, epsilon: Array, failure: Array) -> Array:
+        """The least scale at which a release is (ε, δ)-private, rounded up; 0 for ε = ∞."""
+        ...
+
+    def spent(self, sensitivity: Array, scale: Array, failure: Array) -> Array:
+        """The ε of a scale at this δ, as far as `calibrate` goes back to at least that scale."""
+        ...
+
+    def variance(self, scale: Array) -> Array:
+        """The variance of the noise on one coordinate."""
+        ...
+
+    def pairwise(self, release: Array, samples: int, scale: float) -> Array | None:
+        """L[x, x′]: the most that an output can tell a record in state x from one in x′.
+
+        None where no finite ε bounds it.
+        """
+        ...
+
+    def certified(self, sensitivity: float, scale: float, failure: float = 0.0) -> float:
+        """The ε of a release of this scale, by OpenDP's own privacy map."""
+        ...
+
+    def draw(
+        self, value: Array, *, sensitivity: float, scale: float, failure: float = 0.0
+    ) -> Noised:
+        """Add private noise of at least this scale; its ε is what OpenDP's own map says."""
+        ...
+
+    def imitate(self, value: Array, *, scale: float, rng: np.random.Generator) -> Noised:
+        """Add reproducible noise of the same law. What it makes is **not** private."""
+        ...
+
+
+def checked_vector(value: Any) -> list[float]:
+    """Refuse anything but finite numbers before a mechanism sees it."""
+    array = np.atleast_1d(np.asarray(value, dtype=np.float64))
+    if array.ndim != 1 or array.size == 0:
+        raise InvalidInput("value", f"of shape {array.shape}", "a vector of numbers")
+    if not np.isfinite(array).all():
+        raise InvalidInput("value", repr(value), "finite numbers", "Clip or drop what is not.")
+    return array.tolist()  # type: ignore[no-any-return]
+
+
+def checked_rng(rng: Any) -> np.random.Generator:
+    """Refuse anything but an explicit generator."""
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidInput(
+            "rng", repr(rng), "a numpy.random.Generator", "Use numpy.random.default_rng(seed)."
+        )
+    return rng
+
+
+@cache
+def opendp() -> Any:
+    """OpenDP, loaded when it is first needed: a third of a second."""
+    import opendp.prelude as dp  # noqa: PLC0415
+
+    dp.enable_features("contrib")
+    return dp

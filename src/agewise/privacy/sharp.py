@@ -1,0 +1,181 @@
+"""Ageing, exactly: what the best attack on any ε_c-private mechanism learns about the present.
+
+Proposition 1 of the paper bounds the aged loss by the total variation Δ. Over all mechanisms that
+are ε_c-private the worst aged loss is, for rows K of the collected record given the present one,
+
+    s_K(ε_c) = max over rows q, d and sets A of ln[(1 + k q(A)) / (1 + k d(A))],  k = e^{ε_c} − 1
+
+(Cao, Yoshikawa, Xiao and Xiong, ICDE 2017, for one release and its age). It is never above the
+paper's bound and stays finite as ε_c grows, wherever all rows can reach the same states. Its
+inverse is the paper's with Δ replaced by the hockey-stick divergence of order e^{ε̄}.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from agewise.errors import positive, whole
+from agewise.mixing import MIXINGS, Method, Sharpness, delta
+from agewise.privacy.ageing import aged_epsilon, classical_epsilon
+from agewise.process import Process
+from agewise.process.joint import Array
+
+_ULP = float(np.finfo(float).eps)
+ROWS_OFF = 4.0
+"""How many times the relative error of a joint law the rows computed from it may be off."""
+_BLOCK = 2**22
+"""Numbers handled at once."""
+
+
+def hockey_sticks(rows: Array, targets: Array, rounding: Array) -> Array:
+    """Return E `[c]`: max over rows q, d of Σ_x (q(x) − e^{ε̄} d(x))₊, for rows `[c, Y, S]`.
+
+    `rounding` `[c]` bounds the relative error of the rows, and E is rounded up by it: it is 0 only
+    where no true row exceeds e^{ε̄} times another anywhere.
+    """
+    result = np.empty(len(rows))
+    block = max(1, _BLOCK // (rows.shape[1] * rows.shape[2]))
+    for start in range(0, len(rows), block):
+        part = slice(start, start + block)
+        room = (rounding[part] + 4 * _ULP)[:, None, None]
+        high, low = rows[part] * (1 + room), rows[part] * (1 - room)
+        with np.errstate(over="ignore"):
+            factor = np.exp(targets[part])[:, None, None]
+        worst = np.zeros(len(high))
+        for d in range(rows.shape[1]):
+            with np.errstate(invalid="ignore"):  # beyond floats any probability is covered
+                covered = np.where(low[:, d : d + 1] > 0, factor * low[:, d : d + 1], 0.0)
+            excess = np.clip(high - covered, 0, None).sum(axis=2)
+            np.maximum(worst, excess.max(axis=1), out=worst)
+        result[part] = worst
+    return np.asarray(np.minimum(result * (1 + rows.shape[2] * _ULP), 1.0))
+
+
+def worst_losses(rows: Array, epsilons: Array, rounding: float) -> Array:
+    """Return s_K `[e]` of rows `[Y, S]` at each of several classical ε's, rounded up.
+
+    The best set for two rows is a prefix of the states sorted by the ratio of the rows.
+    """
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        base = 1 / np.expm1(epsilons)  # infinite at ε = 0, 0 where there is no noise
+    room = rounding + (8 + rows.shape[1]) * _ULP
+    worst = np.zeros(np.shape(epsilons))
+    for d in range(len(rows)):
+        low = rows[d]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(rows > 0, rows / low, -1.0)
+        order = np.argsort(-ratio, axis=1, kind="stable")
+        above = np.cumsum(np.take_along_axis(rows, order, axis=1), axis=1) * (1 + room)
+        below = np.cumsum(low[order], axis=1) * (1 - room)
+        gain = above - below
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            odds = np.where(
+                gain > 0, gain / (base[..., None, None] + below), 0.0
+            )  # 0/0 cannot be: a gain needs mass
+        worst = np.maximum(worst, np.log1p(odds.max(axis=(-1, -2))))
+    return np.asarray(worst * (1 + 4 * _ULP))
+
+
+def sharp_inverse(kind: Sharpness, targets: Array, deltas: Array, sticks: Array | None) -> Array:
+    """The classical ε `[c]` that suffices for aged targets, by what is known of the ageing.
+
+    `rows`: `sticks` are the E of `hockey_sticks`. `cross_ratio`: for every prior,
+    tanh(ε/4) = Δ·tanh(ε_c/4), Δ = tanh(D/4). `delta`: the formula, all that a limit on Δ allows.
+
+    Guarantees
+        The aged loss of any mechanism with this classical ε is at most the target, also in exact
+        arithmetic. Never below `classical_epsilon(targets, deltas)`. Infinite where no noise is
+        needed.
+    """
+    if kind == "rows" and sticks is not None:
+        return np.asarray(classical_epsilon(targets, np.minimum(sticks, deltas)))
+    if kind == "cross_ratio":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.tanh(targets / 4) / deltas * (1 - 8 * _ULP)
+            needed = 4 * np.arctanh(np.minimum(ratio, 1.0)) * (1 - 8 * _ULP)
+        needed = np.where(ratio >= 1, np.inf, needed)
+        return np.where(deltas == 1, targets, np.where(deltas == 0, np.inf, needed))
+    return np.asarray(classical_epsilon(targets, deltas))
+
+
+def sharp_forward(
+    kind: Sharpness, spent: Array, delta: float, rows: Array | None, rounding: float
+) -> Array:
+    """The aged loss of the worst mechanism with these classical ε's, rounded up."""
+    by_formula = np.asarray(aged_epsilon(spent, delta))
+    if kind == "rows" and rows is not None:
+        exact = worst_losses(rows, np.asarray(spent), rounding)
+        return np.asarray(np.minimum(exact, by_formula))
+    if kind == "cross_ratio" and delta < 1:
+        inside = delta * np.tanh(np.asarray(spent) / 4) * (1 + 4 * _ULP)
+        with np.errstate(divide="ignore"):
+            aged = 4 * np.arctanh(np.minimum(inside, 1.0)) * (1 + 8 * _ULP)
+        return np.asarray(np.minimum(aged, by_formula))
+    return by_formula
+
+
+class Ageing:
+    """What ageing between two slots makes of privacy, for any mechanism: both ways, exactly.
+
+    `Ageing(process, age)` is for a process whose slots are alike; one that depends on the slot
+    needs `aggregate_at`. `method` and `law` are those of `agewise.delta`.
+
+    Guarantees
+        `aged_epsilon` bounds the loss about the record at aggregation of *every* mechanism with
+        that classical ε, under the assumptions of `method`; for `exact` and `own_law`, and for the
+        worst prior of `any_prior`, some mechanism reaches it. Never above the paper's formula.
+        `aged_epsilon(classical_epsilon(e)) <= e`, as computed and in exact arithmetic.
+
+    >>> from agewise import birth_death
+    >>> ageing = Ageing(birth_death(up=0.1, down=0.2, states=[20, 50, 100, 200]), age=9)
+    >>> round(ageing.delta, 3), round(ageing.aged_epsilon(3.0), 6)
+    (0.295, 0.850571)
+    >>> round(ageing.classical_epsilon(0.5), 6), ageing.classical_epsilon(1.5)
+    (1.618279, inf)
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        age: int,
+        method: Method = "exact",
+        law: ArrayLike | None = None,
+        *,
+        aggregate_at: int | None = None,
+    ) -> None:
+        self.age = whole("age", age, 0)
+        self.method = method
+        self.delta = float(delta(process, self.age, method, law, aggregate_at=aggregate_at))
+        self._kind: Sharpness = MIXINGS[method].sharpness
+        self._rows: Array | None = None
+        self._rounding = 0.0
+        if self._kind == "rows" and 0 < self.delta < 1 and self.age > 0:
+            until = self.age + 1 if aggregate_at is None else aggregate_at
+            joint = process.joint(until - self.age, until, law)
+            if not joint.underflowed and joint.uncertainty == 0:
+                self._rows, self._rounding = joint.backward, ROWS_OFF * joint.rounding
+
+    def __repr__(self) -> str:
+        return f"Ageing(age={self.age}, method={self.method!r}, delta={self.delta:.6g})"
+
+    def aged_epsilon(self, epsilon: float) -> float:
+        """The largest aged ε of any mechanism with this classical ε (infinite: no noise)."""
+        spent = np.asarray(epsilon if epsilon == math.inf else positive("epsilon", epsilon))
+        return float(sharp_forward(self._kind, spent, self.delta, self._rows, self._rounding))
+
+    def classical_epsilon(self, epsilon: float) -> float:
+        """The classical ε that suffices for this aged one; infinite where no noise is needed."""
+        target = np.asarray([positive("epsilon", epsilon)])
+        sticks = None
+        if self._rows is not None:
+            sticks = hockey_sticks(self._rows[None], target, np.array([self._rounding]))
+        found = sharp_inverse(self._kind, target, np.array([self.delta]), sticks)
+        needed, step = float(found[0]), _ULP
+        while self.aged_epsilon(needed) > epsilon:  # by rounding only: a step or two
+            needed, step = needed * (1 - step), 2 * step
+            if math.isinf(needed):
+                needed = 700.0
+        return needed

@@ -1,0 +1,306 @@
+"""What a client must do in a slot: its release function, sensitivity, noise, and what it spends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agewise.errors import InvalidInput
+from agewise.learning import (
+    Estimator,
+    Learner,
+    Mean,
+    mean_rounding,
+    release_table,
+    sensitivities,
+)
+from agewise.mechanism import MECHANISMS, Mechanism
+from agewise.mixing import MIXINGS, Method, delta
+from agewise.privacy.ageing import aged_epsilon, classical_epsilon
+from agewise.privacy.calibration import aged_loss, tight_scales
+from agewise.privacy.sharp import ROWS_OFF, Ageing, hockey_sticks, sharp_inverse
+from agewise.problem import Client, Problem, Target
+from agewise.process import JointLaw
+from agewise.process.joint import Array, backward_rows, frozen, youngest
+
+LARGEST_FAILURE = 0.5
+"""A release of any age fails with at most this probability."""
+_ULP = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True)
+class SlotTable:
+    """For one client, by collection slot (1..A unless asked for others): law, release and noise.
+
+    By slot, `[A]` each: delta, sensitivity, scale, classical_epsilon, classical_delta. Slots in
+    which records are so old that nothing changes any more share a row of kernel_rows `[R, S, S]`,
+    law_rows `[R, S]` (the client's law at collection) and release_rows `[R, S, d]` (f of each
+    state); `row` `[A]` says which. `kernels`, `laws` and `release` are the same by slot.
+    """
+
+    row: NDArray[np.intp]
+    kernel_rows: Array
+    law_rows: Array
+    release_rows: Array
+    delta: Array
+    sensitivity: Array
+    scale: Array
+    classical_epsilon: Array
+    classical_delta: Array
+    ages: NDArray[np.int64]
+
+    @cached_property
+    def kernels(self) -> Array:
+        """The kernel of each slot, `[A, S, S]`."""
+        return frozen(self.kernel_rows[self.row])
+
+    @cached_property
+    def laws(self) -> Array:
+        """The client's law at collection in each slot, `[A, S]`."""
+        return frozen(self.law_rows[self.row])
+
+    @cached_property
+    def release(self) -> Array:
+        """What each state of a record contributes in each slot: `[A, S]`, or `[A, S, d]`."""
+        rows = self.release_rows[self.row]
+        return frozen(rows[..., 0] if rows.shape[-1] == 1 else rows)
+
+
+def slot_table(client: Client, problem: Problem, slots: Sequence[int] | None = None) -> SlotTable:
+    """Return a client's Δ, release function and noise in every slot it could collect in.
+
+    `slots` names the slots wanted; None: all of them. Time and memory grow with the ages at which
+    records still move on, not with all slots.
+    """
+    last = problem.aggregate_at
+    wanted = range(1, last + 1) if slots is None else slots
+    target = problem.target_of(client)
+    return tabulate(client, target, problem.learner, problem.estimator, wanted, last)
+
+
+def tabulate(
+    client: Client,
+    target: Target,
+    learner: Learner,
+    estimator: Estimator,
+    slots: Sequence[int],
+    aggregate_at: int,
+) -> SlotTable:
+    """Return the terms of one client for each of the slots, for aggregation in one slot."""
+    process, last = client.process, aggregate_at
+    asked = last - np.asarray(slots, dtype=np.int64)
+    ages, row = np.unique(-youngest(process, asked), return_inverse=True)
+    ages = -ages  # oldest first, as the slots are
+    starts = (last - ages).tolist()
+    kernels = np.stack([process.kernel(t, last) for t in starts])
+    laws = np.stack([client.law_at(t) for t in starts])
+    release = np.stack([release_table(learner, process, t, last, estimator) for t in starts])
+    method, prior = adversary(client, target.mixing)
+    deltas = np.atleast_1d(delta(process, ages, method, prior, aggregate_at=last))
+    mechanism: Mechanism = MECHANISMS[target.mechanism]
+    reach = sensitivities(release, np.asarray(client.samples), mechanism.norm)
+    targets = np.full(len(starts), target.epsilon)
+    failure = _classical_failures(target.delta, deltas)
+    needs_rows = target.calibration != "formula" and target.mechanism == "laplace"
+    joints = [process.joint(t, last, prior) for t in starts] if needs_rows and _rows(method) else []
+    backward = _backward(joints, kernels)
+    usable = np.array([a > 0 and _usable(j) for a, j in zip(ages, joints, strict=False)], bool)
+    allowed = classical_epsilon(targets, deltas)
+    if target.calibration == "sharp" and needs_rows:
+        allowed = _sharp(method, targets, deltas, joints, backward, usable)
+    scale = mechanism.calibrate(reach, np.asarray(allowed), failure)
+    scale = np.where(reach == 0, 0.0, scale)
+    if target.calibration == "tight":
+        if any(joint.uncertainty > 0 for joint in joints):
+            raise InvalidInput(
+                "calibration",
+                "'tight' for a measured law",
+                "formula or sharp",
+                "Only Δ has a confidence limit, not the whole law.",
+            )
+        count = int(usable.sum())
+        if count:
+            scale[usable] = tight_scales(
+                backward[usable],
+                release[usable][..., 0],
+                np.full(count, client.samples),
+                targets[usable],
+                scale[usable],
+                np.array([joint.rounding for joint in joints])[usable],
+            )
+    spent = mechanism.spent(reach, scale, failure)
+    for array in (kernels, laws, release, row):
+        array.setflags(write=False)  # shared by all who ask for the same problem
+    return SlotTable(
+        row=row,
+        kernel_rows=kernels,
+        law_rows=laws,
+        release_rows=release,
+        delta=frozen(deltas[row]),
+        sensitivity=frozen(reach[row]),
+        scale=frozen(scale[row]),
+        classical_epsilon=frozen(spent[row]),
+        classical_delta=frozen(failure[row]),
+        ages=asked,
+    )
+
+
+def adversary(client: Client, mixing: Method) -> tuple[Method, Array | None]:
+    """The method by which Δ is computed for a client, and the law that it takes as known."""
+    if mixing != "own_law":
+        return mixing, None
+    return ("exact", None) if client.law is None else ("own_law", np.asarray(client.law))
+
+
+def _rows(method: Method) -> bool:
+    return MIXINGS[method].sharpness == "rows"
+
+
+def _usable(joint: JointLaw) -> bool:
+    """Whether the whole law is known, not only a limit on Δ."""
+    return not joint.underflowed and joint.uncertainty == 0
+
+
+def _backward(joints: list[JointLaw], kernels: Array) -> Array:
+    """The laws of the collected record given the present one, `[R, Y, S]`."""
+    if not joints:
+        return np.empty((0, 0, 0))
+    known = np.stack([joint.law for joint in joints])
+    return np.moveaxis(backward_rows(np.moveaxis(known[:, :, None] * kernels, 0, -1)), -1, 0)
+
+
+def _sharp(
+    method: Method,
+    targets: Array,
+    deltas: Array,
+    joints: list[JointLaw],
+    backward: Array,
+    usable: NDArray[np.bool_],
+) -> Array:
+    """The classical ε by what the method knows; where a law is not known whole, by Δ."""
+    if not _rows(method):
+        return sharp_inverse(MIXINGS[method].sharpness, targets, deltas, None)
+    sticks = deltas.copy()
+    if usable.any():
+        off = np.array([ROWS_OFF * joint.rounding for joint in joints])
+        sticks[usable] = hockey_sticks(backward[usable], targets[usable], off[usable])
+    return sharp_inverse("rows", targets, deltas, sticks)
+
+
+def _classical_failures(failure: float, deltas: Array) -> Array:
+    """δ_c = δ̄/Δ, rounded down: the failure that ageing brings to the target."""
+    if failure == 0:
+        return np.zeros_like(deltas)
+    with np.errstate(divide="ignore"):
+        return np.minimum(failure / deltas * (1 - 4 * _ULP), LARGEST_FAILURE)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a client itself holds to be right for one collection and aggregation.
+
+    `release` `[S, d]` is f, `scale` the least noise for `sensitivity` (in the mechanism's norm),
+    `classical_epsilon` and `classical_delta` what that spends.
+    """
+
+    client: Client
+    target: Target
+    collect_at: int
+    aggregate_at: int
+    release: Array
+    delta: float
+    sensitivity: float
+    scale: float
+    classical_epsilon: float
+    classical_delta: float
+
+    def aged_epsilon(self, scale: float, spent: float) -> float:
+        """The aged ε of a release of this scale and classical ε, by the target's calibration."""
+        age = self.aggregate_at - self.collect_at
+        if spent == 0:
+            return 0.0
+        formula = aged_epsilon(spent, self.delta)
+        if self.target.calibration == "formula" or self.target.mechanism != "laplace" or age == 0:
+            return formula
+        method, prior = adversary(self.client, self.target.mixing)
+        if self.target.calibration == "sharp":
+            ageing = Ageing(self.client.process, age, method, prior, aggregate_at=self.aggregate_at)
+            loss = min(ageing.aged_epsilon(spent), formula)
+            # With the noise that was calibrated the target is proven; the rest is rounding.
+            return min(loss, self.target.epsilon) if spent <= self.classical_epsilon else loss
+        joint = self.client.process.joint(self.collect_at, self.aggregate_at, prior)
+        values = self.release[:, 0]
+        loss = aged_loss(joint, values, self.client.samples, scale)
+        if scale > 0:  # what rounding of the mean and of the law can add
+            loss += 2 * float(mean_rounding(values)) / scale + 4 * joint.rounding
+        return min(loss, formula)
+
+    def aged_delta(self, failure: float) -> float:
+        """The aged δ of a release with this classical δ: Δ·δ_c, never lost by underflow."""
+        aged = self.delta * failure
+        return 5e-324 if aged == 0 and failure > 0 and self.delta > 0 else aged
+
+
+@lru_cache(maxsize=2**16)
+def terms(
+    client: Client,
+    target: Target,
+    learner: Learner,
+    estimator: Estimator,
+    collect_at: int,
+    aggregate_at: int,
+) -> Terms:
+    """Return a client's terms for collecting in one slot and aggregating in another."""
+    table = tabulate(client, target, learner, estimator, [collect_at], aggregate_at)
+    return terms_of(client, target, table, 0, aggregate_at)
+
+
+def outside_terms(
+    client: Client, target: Target, sensitivity: float, collect_at: int, aggregate_at: int
+) -> Terms:
+    """Return terms for a vector that somebody else computes, of which only a bound is known.
+
+    `sensitivity` is how far one record can move it, in the mechanism's norm. Ageing is credited as
+    for any mechanism of that classical ε: by Δ, or sharply.
+    """
+    rule = "sharp" if target.calibration == "tight" else target.calibration
+    plain = replace(target, calibration=rule)
+    known = terms(client, plain, Mean(), "plain", collect_at, aggregate_at)
+    mechanism = MECHANISMS[target.mechanism]
+    reach, failure = np.asarray(sensitivity), np.asarray(known.classical_delta)
+    scale = mechanism.calibrate(reach, np.asarray(known.classical_epsilon), failure)
+    return replace(
+        known,
+        release=np.empty((0, 0)),
+        sensitivity=sensitivity,
+        scale=float(scale),
+        classical_epsilon=float(mechanism.spent(reach, scale, failure)),
+    )
+
+
+def terms_of(
+    client: Client, target: Target, table: SlotTable, column: int, aggregate_at: int
+) -> Terms:
+    """Return one column of a table as terms."""
+    return Terms(
+        client=client,
+        target=target,
+        collect_at=aggregate_at - int(table.ages[column]),
+        aggregate_at=aggregate_at,
+        release=table.release_rows[table.row[column]],
+        delta=float(table.delta[column]),
+        sensitivity=float(table.sensitivity[column]),
+        scale=float(table.scale[column]),
+        classical_epsilon=float(table.classical_epsilon[column]),
+        classical_delta=float(table.classical_delta[column]),
+    )
+
+
+def achieved_epsilon(client: Client, problem: Problem, table: SlotTable, column: int) -> float:
+    """Return the aged ε of a cell of the table."""
+    cell = terms_of(client, problem.target_of(client), table, column, problem.aggregate_at)
+    return cell.aged_epsilon(cell.scale, cell.classical_epsilon)

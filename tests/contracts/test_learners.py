@@ -1,0 +1,211 @@
+"""What every learner promises; one class per learner inherits it."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import agewise as aw
+from agewise.learning import average, learner_of, release_table, sensitivities
+
+STATES = np.array([10.0, -4.0, 30.0, 31.0])
+
+
+class LearnerContract:
+    learner = None
+
+    def test_one_row_per_state_and_a_weight_per_coordinate(self):
+        table = self.learner.table(STATES)
+        assert table.shape[0] == STATES.size
+        assert self.learner.weights(STATES).shape == table.shape[1:]
+        assert len(self.learner.labels(STATES)) == table.shape[1]
+        assert (self.learner.weights(STATES) >= 0).all()
+
+    @pytest.mark.parametrize("norm", [1, 2])
+    def test_guarantee_no_record_moves_the_mean_by_more_than_the_sensitivity(self, norm):
+        rng = np.random.default_rng(3)
+        chain = aw.MarkovChain(rng.dirichlet(np.ones(4), 4), STATES)
+        for estimator in ("plain", "propagated"):
+            release = release_table(self.learner, chain, 4, 7, estimator)
+            reach = float(sensitivities(release, np.asarray(5), norm))
+            worst = 0.0
+            for _ in range(300):
+                records = rng.normal(10, 40, 5)
+                other = records.copy()
+                other[0] = rng.choice([*STATES, 1e9, -1e9])
+                moved = (
+                    average(records, STATES, release, 5)[0] - average(other, STATES, release, 5)[0]
+                )
+                worst = max(worst, float(np.linalg.norm(moved, norm)))
+            assert 0.5 * reach < worst <= reach
+
+    def test_it_travels_as_plain_data(self):
+        assert learner_of(self.learner.to_dict()) == self.learner
+        assert hash(learner_of(self.learner.to_dict())) == hash(self.learner)
+
+    def test_the_gap_is_the_enumerated_one(self):
+        """Every pair of states of every record of two clients, and noise by its variance."""
+        rng = np.random.default_rng(5)
+        chains = [aw.MarkovChain(rng.dirichlet(np.ones(3), 3), [1, 2, 5]) for _ in range(2)]
+        learner = self.small()
+        clients = [aw.Client(str(i), c, samples=2) for i, c in enumerate(chains)]
+        for mechanism, delta in (("laplace", None), ("gaussian", 1e-5)):
+            problem = aw.Problem(
+                clients,
+                4,
+                0.7,
+                estimator="plain",
+                learner=learner,
+                mechanism=mechanism,
+                delta=delta,
+            )
+            ages = [2, 1]
+            noise = [
+                aw.slot_table(c, problem).scale[3 - a] for c, a in zip(clients, ages, strict=True)
+            ]
+            want = enumerated_gap(problem, ages, noise, 2.0 if mechanism == "laplace" else 1.0)
+            assert aw.loss_gap(problem, ages) == pytest.approx(want, rel=1e-10)
+            rough = aw.simulate_gap(problem, ages, 40_000, np.random.default_rng(2))
+            assert abs(rough - want) < 4 * rough.standard_error
+            plan = aw.plan(problem)
+            best = min(aw.loss_gap(problem, a) for a in itertools.product(range(4), repeat=2))
+            assert plan.gap == pytest.approx(best, rel=1e-9)
+            assert plan.lower_bound <= best * (1 + 1e-9)
+
+    def small(self):
+        return self.learner
+
+    @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+    def test_a_run_gives_a_model_and_a_statement(self, mechanism):
+        chain = aw.birth_death(0.2, 0.3, [1, 2, 5])
+        clients = [aw.Client(name, chain, samples=40) for name in ("north", "south")]
+        problem = aw.Problem(
+            clients, 4, 0.7, learner=self.small(), mechanism=mechanism,
+            delta=1e-5 if mechanism == "gaussian" else None,
+        )  # fmt: skip
+        plan = aw.plan(problem)
+        result = aw.run(plan)
+        assert result.private
+        row = result.statement.clients[0]
+        assert row.aged_epsilon <= 0.7 * (1 + 1e-9)
+        assert (row.aged_delta > 0) == (mechanism == "gaussian")
+        assert row.aged_delta <= 1e-5 * (1 + 1e-9)
+        assert learner_words(self.small().kind) in result.statement.to_markdown()
+        loss = aw.rehearse(plan, 400, np.random.default_rng(4))
+        assert abs(loss - plan.gap) < 4 * loss.standard_error
+
+
+def learner_words(kind):
+    return {
+        "mean": "the mean of the records",
+        "histogram": "share of the records in each state",
+        "statistics": "mean of a vector",
+    }[kind]
+
+
+def enumerated_gap(problem, ages, scales, times):
+    """E‖Σ p (mean f(X) + noise − mean φ(Y))‖² by summing over all pairs of states."""
+    learner, mean, spread = problem.learner, 0.0, 0.0
+    for client, weight, age, scale in zip(
+        problem.clients, problem.weights, ages, scales, strict=True
+    ):
+        table = learner.table(client.process.states)
+        counts = learner.weights(client.process.states)
+        joint = client.process.joint(1, 1 + age).matrix
+        size = len(table)
+        first = sum(
+            joint[x, y] * (table[x] - table[y]) for x, y in itertools.product(range(size), repeat=2)
+        )
+        second = sum(
+            joint[x, y] * counts * (table[x] - table[y] - first) ** 2
+            for x, y in itertools.product(range(size), repeat=2)
+        )
+        mean = mean + weight * first * np.sqrt(counts)
+        spread += weight**2 * (second.sum() / client.samples + times * counts.sum() * scale**2)
+    return spread + float(np.square(mean).sum())
+
+
+class TestMean(LearnerContract):
+    learner = aw.Mean()
+
+    def test_the_model_is_a_number(self):
+        assert self.learner.decode(np.array([3.5]), STATES) == 3.5
+
+
+class TestHistogram(LearnerContract):
+    learner = aw.Histogram()
+
+    def test_quantiles_are_decoded_from_the_shares(self):
+        shares = self.learner.decode(np.array([0.3, 0.2, 0.45, 0.05]), STATES)
+        assert shares.states == (-4.0, 10.0, 30.0, 31.0)
+        assert shares.shares == (0.2, 0.3, 0.45, 0.05)
+        assert [shares.quantile(p) for p in (0.1, 0.2, 0.5, 0.51, 1.0)] == [-4, -4, 10, 30, 31]
+        noisy = self.learner.decode(np.array([-0.2, 0.1, 1.3, -0.1]), STATES)
+        assert (np.diff(noisy.cumulative) >= 0).all()
+        assert noisy.quantile(0.5) == 30
+        with pytest.raises(aw.InvalidInput, match="probability"):
+            shares.quantile(0)
+
+    def test_clients_with_other_states_are_refused(self):
+        chains = [aw.birth_death(0.2, 0.2, [1, 2, k]) for k in (3, 4)]
+        clients = [aw.Client(str(i), c) for i, c in enumerate(chains)]
+        with pytest.raises(aw.InvalidInput, match="the same states for every client"):
+            aw.Problem(clients, 4, 0.5, learner=aw.Histogram())
+
+
+class TestStatistics(LearnerContract):
+    learner = aw.Statistics([[1.0, 0], [0, -2], [3, 0.5], [1, 1]], counts=[1.0, 4.0])
+
+    def small(self):
+        return aw.Statistics([[1.0, 0], [0, -2], [3, 0.5]], counts=[1.0, 4.0], names=("a", "b"))
+
+    @pytest.mark.parametrize(
+        ("table", "words"),
+        [
+            ([[1.0, math.nan]], "table"),
+            ([], "table is empty"),
+            ([[1.0], [1.0, 2.0]], "rows of one length"),
+            ([[1e200, 0]], "up to 1e"),
+            (["a"], "table"),
+        ],
+    )
+    def test_bad_tables_are_refused(self, table, words):
+        with pytest.raises(aw.InvalidInput, match=words):
+            aw.Statistics(table)
+
+    def test_a_table_of_another_length_is_refused_by_the_problem(self):
+        client = aw.Client("c", aw.birth_death(0.2, 0.2, [1, 2, 3, 4]))
+        with pytest.raises(aw.InvalidInput, match="4 rows, one per state"):
+            aw.Problem([client], 4, 0.5, learner=self.small())
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"kind": "median"}, "mean, histogram or statistics"),
+        ({"kind": "statistics"}, "table is missing"),
+        ({"kind": "mean", "clip": 3}, "not a known key"),
+        ({}, "mean, histogram or statistics"),
+    ],
+)
+def test_unknown_learners_are_refused(entry, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        learner_of(entry)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mechanism": "gaussian"}, "delta is None"),
+        ({"mechanism": "gaussian", "delta": 1.0}, "delta is 1.0"),
+        ({"delta": 1e-6}, "none with Laplace noise"),
+        ({"mechanism": "gaussian", "delta": 1e-6, "calibration": "tight"}, "'tight' with Gaussian"),
+        ({"learner": aw.Histogram(), "calibration": "tight"}, "'tight' with a histogram"),
+        ({"learner": aw.Histogram(), "objective": "bound"}, "Theorem 1"),
+        ({"mechanism": "exponential"}, "mechanism is 'exponential'"),
+    ],
+)
+def test_combinations_that_make_no_sense_are_refused(changes, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        aw.scenarios.slow_and_fast().replace(**changes)
