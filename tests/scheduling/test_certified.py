@@ -388,3 +388,12 @@ def test_a_bad_cell_far_down_is_named(rng):
     b[43_219, 5] = np.inf
     with pytest.raises(aw.InvalidInput, match=r"b\[43219, 5\] is inf"):
         solve_schedule(u, b)
+
+
+def test_what_bounds_a_whole_bounds_its_parts_too():
+    """With a capacity, a part's own prices may prove less than those of the whole."""
+    problem = birth_death_problem(np.random.default_rng(0), estimator="plain", capacity=2)
+    tables = aw.cost_tables(problem)
+    found = solve_schedule(tables.u, tables.b, 2)
+    checked = check_schedule(found, tables.u, tables.b, 2)
+    assert checked.holds, checked.reason
