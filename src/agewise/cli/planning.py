@@ -28,13 +28,11 @@ from agewise.cli.console import (
     print_json,
     progress_bar,
     read_problem,
-    scale_in,
     wrote,
 )
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.errors import InvalidInput
-from agewise.plan import Plan
-from agewise.planning import SearchMethod
+from agewise.planning import Plan, SearchMethod
 from agewise.planning import plan as make_plan
 from agewise.planning import replan as make_replan
 from agewise.problem import Objective, Problem
@@ -72,9 +70,14 @@ def plan(
 ) -> None:
     """Decide when each client collects and how much noise it adds."""
     problem = read_problem(
-        scenario, epsilon=epsilon, mixing=mixing, estimator=estimator, calibration=calibration,
-        objective=objective, capacity=capacity,
-    )  # fmt: skip
+        scenario,
+        epsilon=epsilon,
+        mixing=mixing,
+        estimator=estimator,
+        calibration=calibration,
+        objective=objective,
+        capacity=capacity,
+    )
     if keep_best and method != "certified":
         raise InvalidInput(
             "--keep-best",
@@ -221,50 +224,22 @@ def init(
 
 
 def _print_plan(made: Plan) -> None:
-    problem, unit = made.problem, escape(made.problem.unit)
-    headings = ("collect in slot", "age", "Δ", "classical ε", "aged ε", scale_in(problem))
+    headings, rows = made.table()
+    columns = [Column(escape(one), words=one == "client") for one in headings]
     screen = console()
-    print_table(
-        screen,
-        f"{escape(problem.name)}: aggregate in slot {problem.aggregate_at}, "
-        f"ε = {problem.epsilon:g}",
-        [Column("client", words=True), *map(Column, headings)],
-        [
-            (
-                escape(one.client),
-                str(one.collect_at),
-                str(one.age),
-                f"{one.delta:.4f}",
-                f"{one.classical_epsilon:.4g}",
-                f"{one.aged_epsilon:.4g}",
-                f"{one.noise_scale:.4g}",
-            )
-            for one in made.assignments
-        ],
+    print_table(screen, escape(made.title), columns, [[escape(x) for x in row] for row in rows])
+    minimised = (
+        "closed form" if made.method == "certified" else f"{made.problem.objective} objective"
     )
-    square = f" {unit}²" if unit else ""
-    facts = [("loss gap", f"{made.gap:.6g}{square}")]
-    if made.bound is not None:
-        facts.append(("Theorem 1 bound", f"{made.bound:.6g}{square} ({made.bound_evaluation})"))
-    if made.lower_bound is None:
-        facts.append(("optimality", "nothing proven for this search"))
-    else:
-        facts.append(
-            ("optimality", f"no schedule has an objective below {made.lower_bound:.6g}{square} "
-             f"(relative gap {made.relative_gap:.2g})")
-        )  # fmt: skip
     how = (
         "drawn at random"
         if made.method == "random"
-        else (
-            f"{made.method} search, minimising the "
-            + ("closed form" if made.method == "certified" else f"{problem.objective} objective")
-        )
+        else f"{made.method} search, minimising the {minimised}"
     )
-    facts.append(("schedule by", how))
-    facts += [("ε assumes", rests_on) for rests_on in assumptions(problem)]
-    facts += [("note", escape(note)) for note in made.notes]
-    print_facts(screen, facts)
+    facts = [*made.facts(), ("schedule by", how)]
+    facts += [("ε assumes", rests_on) for rests_on in assumptions(made.problem)]
+    facts += [("note", note) for note in made.notes]
+    print_facts(screen, [(name, escape(value)) for name, value in facts])
 
 
 def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:

@@ -14,7 +14,7 @@ from agewise.federation.local import rehearse, resume_locally, run_locally
 from agewise.federation.result import RunResult, Watcher
 from agewise.federation.server import RunIncomplete
 from agewise.federation.sources import DataSource
-from agewise.plan import Plan
+from agewise.planning import Plan
 
 Engine = Literal["local", "flower"]
 ENGINES: tuple[str, ...] = get_args(Engine)

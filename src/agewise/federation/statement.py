@@ -12,7 +12,7 @@ from typing import Any
 
 from agewise.federation.messages import Upload
 from agewise.mixing import assumption
-from agewise.plan import Plan
+from agewise.planning import Plan
 
 VERSION = 2
 

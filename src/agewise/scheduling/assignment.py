@@ -90,10 +90,14 @@ def by_assignment(
     lowest = min([done, *(bound for bound, _, _ in opened)])
     first = tree.multipliers[0]
     return replace(
-        state.best, lower_bound=min(lowest, state.best.objective), iterations=state.asked,
-        multipliers=np.array(first.multipliers), prices=np.array(first.prices),
-        proof=tree.proof() if complete else first, complete=complete,
-    )  # fmt: skip
+        state.best,
+        lower_bound=min(lowest, state.best.objective),
+        iterations=state.asked,
+        multipliers=np.array(first.multipliers),
+        prices=np.array(first.prices),
+        proof=tree.proof() if complete else first,
+        complete=complete,
+    )
 
 
 @dataclass(eq=False)

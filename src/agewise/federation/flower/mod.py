@@ -35,7 +35,7 @@ from agewise.federation.flower.node import Node
 from agewise.federation.messages import BadMessage, Order
 from agewise.federation.server import Server
 from agewise.federation.sources import client_generator
-from agewise.plan import Plan
+from agewise.planning import Plan
 from agewise.privacy.account import Event, now
 from agewise.privacy.ageing import aged_epsilon, classical_epsilon
 from agewise.privacy.ledger import Ledger
