@@ -115,7 +115,7 @@ def test_the_command_prints_rows_for_programs_and_people():
     assert (
         rows == aw.compare(LONDON, estimator=["plain", "propagated"], epsilon=[0.03, 0.1]).to_list()
     )
-    table = CliRunner().invoke(app, options).stdout
+    table = CliRunner().invoke(app, options, env={"COLUMNS": "140"}).stdout
     assert "1045.02" in table
     assert "mean noise scale (Wh)" in table
 

@@ -1,6 +1,7 @@
 """The proof that a plan carries: it travels, and one that does not hold is refused."""
 
 import copy
+import dataclasses
 import json
 import sys
 
@@ -163,3 +164,24 @@ def test_a_deep_proof_travels():
     assert proof_to_data(proof_from_data(json.loads(json.dumps(data)), 7)) == data
     assert proof_from_data(proof_to_data(AllTried()), 1) == AllTried()
     assert proof_from_data(proof_to_data(None), 1) is None
+
+
+@pytest.mark.parametrize("problem", [LONDON, searched()], ids=["tried", "searched"])
+def test_a_bias_may_be_a_vector(monkeypatch, problem):
+    """One more dimension in which nobody is biased changes nothing but the proof."""
+    plain = aw.plan(problem)
+    anew = aw.replan(plain, 4, {problem.clients[0].name: 2})
+    scalar = aw.cost_tables
+
+    def vector(asked):
+        tables = scalar(asked)
+        return dataclasses.replace(tables, b=np.stack([tables.b, 0 * tables.b], axis=-1))
+
+    for module in ("search", "price", "document"):
+        monkeypatch.setattr(sys.modules[f"agewise.planning.{module}"], "cost_tables", vector)
+    made = aw.plan(problem)
+    assert made.ages == plain.ages
+    assert made.gap == pytest.approx(plain.gap, rel=1e-12)
+    assert made.lower_bound <= made.objective * (1 + 1e-12)
+    assert aw.Plan.from_json(made.to_json()) == made
+    assert aw.replan(plain, 4, {problem.clients[0].name: 2}).ages == anew.ages

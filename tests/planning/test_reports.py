@@ -22,7 +22,8 @@ def test_a_repr_is_one_short_line(count):
     found = aw.solve_schedule(u, b)
     checked = aw.check_schedule(found, u, b)
     shown = [repr(one) for one in (made, made.problem, found, checked)]
-    shown.append(repr(aw.compare(planned(2).problem, epsilon=[0.1])))
+    compared = aw.compare(planned(2).problem, epsilon=[0.1])
+    shown += [repr(compared), repr(compared[0])]
     for text in shown:
         assert len(text) < 200
         assert len(text.splitlines()) == 1

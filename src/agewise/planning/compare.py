@@ -49,6 +49,11 @@ class ComparisonRow:
     reason: str | None = None
     plan: Plan | None = dataclasses.field(default=None, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        chosen = ", ".join(f"{name}={_shown(value)}" for name, value in self.choices.items())
+        outcome = "not possible" if self.gap is None else f"gap = {self.gap:.6g}"
+        return f"ComparisonRow({self.name!r}, {shorten(chosen, 120)}: {outcome})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the row as plain data, without the plan."""
         numbers = {

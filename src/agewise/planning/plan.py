@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +123,7 @@ class Plan:
             "bound_evaluation": self.bound_evaluation,
             "complete": self.complete,
             "notes": list(self.notes),
-            "assignments": [in_words(asdict(a)) for a in self.assignments],
+            "assignments": [in_words(vars(a).copy()) for a in self.assignments],
             "proof": proof_to_data(self.proof),
         }
 

@@ -224,7 +224,7 @@ def _best_of_all(u: NDArray[np.float64], b: NDArray[np.float64], capacity: int |
     clients, slots = u.shape
     if slots == 1:
         return _objective(u, b, np.zeros(clients, dtype=np.intp), None)
-    block = max(1, min(clients, int(math.log(BLOCK, slots))))
+    block = max(1, min(clients, int(math.log(max(BLOCK // b.shape[2], 1), slots))))
     first = clients - block
     flat = np.arange(slots**block)
     cost, bias = np.zeros(flat.size), np.zeros((flat.size, b.shape[2]))

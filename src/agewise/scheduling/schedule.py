@@ -34,7 +34,7 @@ class Schedule:
     """A column of the tables for each client, its objective, and what is proven about it.
 
     `lower_bound` is a value that no schedule can beat (None: nothing is proven). `proof` is what
-    it can be checked with: multipliers (one for each dimension of b) and prices (one a column,
+    it can be checked with: multipliers (one for each dimension of b) and prices (one per column,
     with a capacity), for the whole search space or for parts that make it up; None where every
     schedule was looked at. `multipliers` and `prices` are those of the whole. For rows that stand
     for several clients, `allocation` `[m, T]` says how many of them take each column, and
