@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -178,10 +179,23 @@ def test_a_bias_may_be_a_vector(monkeypatch, problem):
         return dataclasses.replace(tables, b=np.stack([tables.b, 0 * tables.b], axis=-1))
 
     for module in ("search", "price", "document"):
-        monkeypatch.setattr(sys.modules[f"agewise.planning.{module}"], "cost_tables", vector)
+        monkeypatch.setattr(import_module(f"agewise.planning.{module}"), "cost_tables", vector)
     made = aw.plan(problem)
     assert made.ages == plain.ages
     assert made.gap == pytest.approx(plain.gap, rel=1e-12)
     assert made.lower_bound <= made.objective * (1 + 1e-12)
     assert aw.Plan.from_json(made.to_json()) == made
     assert aw.replan(plain, 4, {problem.clients[0].name: 2}).ages == anew.ages
+
+
+@pytest.mark.parametrize("capacity", [None, 2])
+def test_an_interrupted_search_is_proven_as_far_as_it_went(capacity):
+    def interrupt(_done, _total):
+        raise KeyboardInterrupt
+
+    made = aw.plan(searched(capacity, clients=20), keep_best=True, progress=interrupt)
+    assert not made.complete
+    assert "interrupted" in " ".join(made.notes)
+    again = aw.Plan.from_json(made.to_json())
+    assert again == made
+    assert not again.complete

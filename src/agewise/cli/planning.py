@@ -88,11 +88,11 @@ def plan(
     folder = output_folder(out)
     try:
         with progress_bar("searching") as advance:
-            made = make_plan(
+            planned = make_plan(
                 problem, method=method, rng=generator(seed), keep_best=keep_best, progress=advance
             )
             if now is not None:
-                made = make_replan(made, now, _collected(collected), progress=advance)
+                planned = make_replan(planned, now, _collected(collected), progress=advance)
     except KeyboardInterrupt:
         if keep_best:
             people.print("[yellow]Interrupted[/] before there was a schedule with a proven gap.")
@@ -101,13 +101,13 @@ def plan(
     if folder is not None:
         from agewise import figures  # noqa: PLC0415  (matplotlib takes half a second to import)
 
-        (folder / "plan.json").write_text(made.to_json(), encoding="utf-8")
+        (folder / "plan.json").write_text(planned.to_json(), encoding="utf-8")
         paths = [folder / "plan.json"]
-        paths += figures.save(figures.timeline_figure(made), folder, "plan")
+        paths += figures.save(figures.timeline_figure(planned), folder, "plan")
     if as_json:
-        print_json(made.to_dict())
+        print_json(planned.to_dict())
     else:
-        _print_plan(made)
+        _print_plan(planned)
     if paths:
         wrote(paths)
 
@@ -161,9 +161,9 @@ def reproduce(
     claims: list[reproduction.Claim] = []
     paths: list[Path] = []
     if "fig1" in wanted:
-        made = reproduction.timeline()
-        paths += figures.save(figures.timeline_figure(made), folder, "fig1")
-        paths.append(figures.save_csv([asdict(a) for a in made.assignments], folder, "fig1"))
+        planned = reproduction.timeline()
+        paths += figures.save(figures.timeline_figure(planned), folder, "fig1")
+        paths.append(figures.save_csv([asdict(a) for a in planned.assignments], folder, "fig1"))
     if "fig2" in wanted:
         with people.status("figure 2: searching for targets at which its claims hold"):
             rows, found, targets = reproduction.figure_2()
@@ -223,22 +223,22 @@ def init(
     people.print(f"Wrote {path}. Next: agewise plan {path}", soft_wrap=True, highlight=False)
 
 
-def _print_plan(made: Plan) -> None:
-    headings, rows = made.table()
+def _print_plan(planned: Plan) -> None:
+    headings, rows = planned.table()
     columns = [Column(escape(one), words=one == "client") for one in headings]
     screen = console()
-    print_table(screen, escape(made.title), columns, [[escape(x) for x in row] for row in rows])
+    print_table(screen, escape(planned.title), columns, [[escape(x) for x in row] for row in rows])
     minimised = (
-        "closed form" if made.method == "certified" else f"{made.problem.objective} objective"
+        "closed form" if planned.method == "certified" else f"{planned.problem.objective} objective"
     )
     how = (
         "drawn at random"
-        if made.method == "random"
-        else f"{made.method} search, minimising the {minimised}"
+        if planned.method == "random"
+        else f"{planned.method} search, minimising the {minimised}"
     )
-    facts = [*made.facts(), ("schedule by", how)]
-    facts += [("ε assumes", rests_on) for rests_on in assumptions(made.problem)]
-    facts += [("note", note) for note in made.notes]
+    facts = [*planned.facts(), ("schedule by", how)]
+    facts += [("ε assumes", rests_on) for rests_on in assumptions(planned.problem)]
+    facts += [("note", note) for note in planned.notes]
     print_facts(screen, [(name, escape(value)) for name, value in facts])
 
 

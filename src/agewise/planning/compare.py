@@ -171,11 +171,11 @@ def compare(
     for number, combination in enumerate(itertools.product(*values.values()), start=1):
         chosen = dict(zip(values, combination, strict=True))
         try:
-            made = plan(problem.replace(**chosen), method)
+            best = plan(problem.replace(**chosen), method)
         except InvalidInput as error:
             rows.append(ComparisonRow(PLANNED, chosen, reason=str(error)))
         else:
-            rows.append(_row(chosen, made))
+            rows.append(_row(chosen, best))
         if progress is not None:
             progress(number, total)
     return Comparison(problem, tuple(rows))
@@ -188,16 +188,16 @@ def shown_ages(ages: Sequence[int]) -> str:
     return f"{min(ages)} to {max(ages)} ({len(ages):,} clients)"
 
 
-def _row(chosen: dict[str, Any], made: Plan) -> ComparisonRow:
+def _row(chosen: dict[str, Any], best: Plan) -> ComparisonRow:
     return ComparisonRow(
         PLANNED,
         chosen,
-        ages=made.ages,
-        gap=made.gap,
-        bound=made.bound,
-        mean_noise_scale=math.fsum(made.noise_scales) / len(made.noise_scales),
-        largest_classical_epsilon=max(made.classical_epsilons),
-        plan=made,
+        ages=best.ages,
+        gap=best.gap,
+        bound=best.bound,
+        mean_noise_scale=math.fsum(best.noise_scales) / len(best.noise_scales),
+        largest_classical_epsilon=max(best.classical_epsilons),
+        plan=best,
     )
 
 

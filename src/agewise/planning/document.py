@@ -84,16 +84,16 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
     complete = document["complete"]
     if not isinstance(complete, bool):
         raise InvalidInput("plan: complete", complete, "true or false")
-    found = Schedule(columns, np.nan, None, 0, complete=complete)
-    made = assemble(problem, found, method, None, first, collected)
-    for one, true in zip(written, made.assignments, strict=True):
+    schedule = Schedule(columns, np.nan, None, 0, complete=complete)
+    plan = assemble(problem, schedule, method, None, first, collected)
+    for one, true in zip(written, plan.assignments, strict=True):
         for name, value in vars(true).items():
             _same(f"{name} of client {one.client!r}", getattr(one, name), value)
     estimated = method == "exhaustive" and problem.objective == "simulated"
     objective = _number("objective", document["objective"])
     if not estimated:
-        _same("objective", objective, made.objective)
-    made = replace(made, objective=objective)
+        _same("objective", objective, plan.objective)
+    plan = replace(plan, objective=objective)
     proof = proof_from_data(document["proof"], len(problem.clients))
     claimed = document["lower_bound"]
     proves = method in SEARCHES and not estimated
@@ -105,27 +105,27 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
             REMEDY,
         )
     if proof is None:
-        return made
+        return plan
     bound = _number("lower_bound", claimed)
-    certificate = _certificate(made, proof, columns)
+    certificate = _certificate(plan, proof, columns)
     proven = min(certificate.lower_bound, objective)
     if not same_bound(bound, proven, objective):
         raise InvalidInput("plan: lower_bound", bound, f"{proven}, which its proof shows", REMEDY)
-    return replace(made, lower_bound=bound, proof=proof, certificate=certificate)
+    return replace(plan, lower_bound=bound, proof=proof, certificate=certificate)
 
 
-def _certificate(made: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certificate:
+def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certificate:
     """Check a proof: by `check_schedule`, or for Theorem 1 by trying every schedule again."""
-    problem = made.problem
-    if made.method == "exhaustive" and problem.objective == "bound":
+    problem = plan.problem
+    if plan.method == "exhaustive" and problem.objective == "bound":
         if not isinstance(proof, AllTried):
             raise InvalidInput("plan: proof", "multipliers", "all schedules tried", REMEDY)
         return all_tried(exhaustive_bound(problem))
     tables = cost_tables(problem)
-    u = open_costs(problem, tables, made.collect_at, made.planned_from, made.collected)
+    u = open_costs(problem, tables, plan.collect_at, plan.planned_from, plan.collected)
     tree = None if isinstance(proof, AllTried) else proof
-    found = Schedule(columns, made.objective, -math.inf, 0, proof=tree)
-    certificate = check_schedule(found, u, tables.b, problem.capacity)
+    schedule = Schedule(columns, plan.objective, -math.inf, 0, proof=tree)
+    certificate = check_schedule(schedule, u, tables.b, problem.capacity)
     if not certificate.holds or not math.isfinite(certificate.lower_bound):
         why = "its multipliers show nothing" if certificate.holds else certificate.reason
         raise InvalidInput("plan: proof", f"one that does not hold ({why})", "a proof", REMEDY)

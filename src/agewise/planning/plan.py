@@ -13,7 +13,7 @@ from agewise.loss.bound import Evaluation
 from agewise.planning.proof import Proof, proof_to_data
 from agewise.problem import Problem
 from agewise.report.tables import (
-    MOST_ROWS,
+    MOST_SHOWN,
     counted,
     html_facts,
     html_table,
@@ -206,7 +206,7 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        headings, rows = self.table(MOST_ROWS)
+        headings, rows = self.table(MOST_SHOWN)
         more = left_out(len(self.assignments))
         facts = [*self.facts(), *(("note", note) for note in self.notes)]
         return "\n".join([self.title, text_table(headings, rows, more), text_facts(facts)])
@@ -214,7 +214,7 @@ class Plan:
     def _repr_html_(self) -> str:
         more = left_out(len(self.assignments))
         facts = [*self.facts(), *(("note", note) for note in self.notes)]
-        return html_table(self.title, *self.table(MOST_ROWS), more) + html_facts(facts)
+        return html_table(self.title, *self.table(MOST_SHOWN), more) + html_facts(facts)
 
 
 def in_words(value: Any) -> Any:

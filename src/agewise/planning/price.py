@@ -67,7 +67,7 @@ def checked_slots(problem: Problem, slots: ArrayLike) -> list[int]:
 
 def assemble(
     problem: Problem,
-    found: Schedule,
+    schedule: Schedule,
     method: str,
     certificate: Certificate | None = None,
     planned_from: int | None = None,
@@ -78,12 +78,12 @@ def assemble(
     An objective that is NaN is computed: the bound where that was minimised, else the gap.
     """
     tables = cost_tables(problem)
-    assignments = _assignments(problem, tables, found.columns.tolist())
+    assignments = _assignments(problem, tables, schedule.columns.tolist())
     bound = None
     if problem.objective == "bound" or len(assignments) <= BOUND_CLIENTS:
         bound = loss_bound(problem, [a.age for a in assignments])
-    gap = float(table_objective(tables.u, tables.b)(found.columns[None])[0])
-    objective = found.objective
+    gap = float(table_objective(tables.u, tables.b)(schedule.columns[None])[0])
+    objective = schedule.objective
     if np.isnan(objective):
         by_bound = problem.objective == "bound" and method != "certified"
         objective = float(bound) if by_bound and bound is not None else gap
@@ -92,18 +92,18 @@ def assemble(
         method=method,
         assignments=assignments,
         objective=objective,
-        lower_bound=None if certificate is None else stated_bound(found, certificate),
+        lower_bound=None if certificate is None else stated_bound(schedule, certificate),
         gap=gap,
         bound=None if bound is None else float(bound),
         bound_evaluation=None if bound is None else bound.evaluation,
         notes=(
-            *search_notes(problem, method, planned_from, found.complete),
+            *search_notes(problem, method, planned_from, schedule.complete),
             *warnings(problem, assignments),
         ),
         planned_from=planned_from,
         collected=tuple(collected),
-        complete=found.complete,
-        proof=None if certificate is None else proof_of(found),
+        complete=schedule.complete,
+        proof=None if certificate is None else proof_of(schedule),
         certificate=certificate,
     )
 

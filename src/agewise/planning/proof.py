@@ -30,11 +30,11 @@ class AllTried:
 Proof = AllTried | Leaf | Split
 
 
-def proof_of(found: Schedule) -> Proof | None:
+def proof_of(schedule: Schedule) -> Proof | None:
     """What a search can show for its lower bound; None where it claims none."""
-    if found.lower_bound is None:
+    if schedule.lower_bound is None:
         return None
-    return AllTried() if found.proof is None else found.proof
+    return AllTried() if schedule.proof is None else schedule.proof
 
 
 def open_costs(
@@ -56,27 +56,31 @@ def open_costs(
     return np.where(past, np.inf, tables.u)
 
 
-def certify(u: Array, b: Array, capacity: int | None, found: Schedule) -> Certificate:
+def certify(u: Array, b: Array, capacity: int | None, schedule: Schedule) -> Certificate:
     """Recompute what a schedule's proof shows; the verdict is on the bound that it claims.
 
     With several biases a search may have closed its gap by enumeration, which leaves no proof:
     then the bound is what the multipliers show, and the verdict is on that.
     """
-    checked = check_schedule(found, u, b, capacity)
+    checked = check_schedule(schedule, u, b, capacity)
     one_bias = b.ndim == 2 or b.shape[2] == 1
     if checked.holds or one_bias or not math.isfinite(checked.lower_bound):
         return checked
     weaker = Schedule(
-        found.columns, found.objective, checked.lower_bound, found.iterations, proof=found.proof
+        schedule.columns,
+        schedule.objective,
+        checked.lower_bound,
+        schedule.iterations,
+        proof=schedule.proof,
     )
     return check_schedule(weaker, u, b, capacity)
 
 
-def stated_bound(found: Schedule, checked: Certificate) -> float:
-    """The bound to state: what was claimed if that is what its check found, else the latter."""
-    proven = min(checked.lower_bound, found.objective)
-    claimed = proven if found.lower_bound is None else found.lower_bound
-    return claimed if same_bound(claimed, proven, found.objective) else proven
+def stated_bound(schedule: Schedule, checked: Certificate) -> float:
+    """The bound to state: what was claimed if that is what its check shows, else the latter."""
+    proven = min(checked.lower_bound, schedule.objective)
+    claimed = proven if schedule.lower_bound is None else schedule.lower_bound
+    return claimed if same_bound(claimed, proven, schedule.objective) else proven
 
 
 def same_bound(claimed: float, proven: float, objective: float) -> bool:

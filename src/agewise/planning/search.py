@@ -57,8 +57,8 @@ def plan(
         `lower_bound` bounds what was minimised, over all schedules that keep to the capacity.
 
     >>> from agewise import scenarios
-    >>> made = plan(scenarios.london().replace(epsilon=0.03), method="exhaustive")
-    >>> made.ages, round(made.gap, 3)
+    >>> best = plan(scenarios.london().replace(epsilon=0.03), method="exhaustive")
+    >>> best.ages, round(made.gap, 3)
     ([9, 9, 8], 1045.025)
     """
     one_of("method", method, SEARCH_METHODS)
@@ -66,33 +66,33 @@ def plan(
     clients, slots = tables.u.shape
     exact = table_objective(tables.u, tables.b)
     if method == "certified":
-        found = solve_schedule(
+        schedule = solve_schedule(
             tables.u, tables.b, problem.capacity, keep_best=keep_best, progress=progress
         )
-        return assemble(problem, found, method, _checked(found, tables.u, tables.b, problem))
+        return assemble(problem, schedule, method, _checked(schedule, tables.u, tables.b, problem))
     if method == "random":
         columns = random_schedule(clients, slots, checked_generator(rng), problem.capacity)
         return assemble(problem, Schedule(columns, np.nan, None, 1), method)
     if problem.objective == "exact":
-        found = exhaustive(exact, clients, slots, problem.capacity)
-        return assemble(problem, found, method, _checked(found, tables.u, tables.b, problem))
+        schedule = exhaustive(exact, clients, slots, problem.capacity)
+        return assemble(problem, schedule, method, _checked(schedule, tables.u, tables.b, problem))
     if problem.objective == "bound":
-        found = exhaustive_bound(problem, progress)
-        return assemble(problem, found, method, all_tried(found))
+        schedule = exhaustive_bound(problem, progress)
+        return assemble(problem, schedule, method, all_tried(schedule))
     simulated = _simulated_objective(problem, tables, trials, checked_generator(rng), progress)
-    found = exhaustive(simulated, clients, slots, problem.capacity)
-    return assemble(problem, replace(found, lower_bound=None), method)  # only estimated
+    schedule = exhaustive(simulated, clients, slots, problem.capacity)
+    return assemble(problem, replace(schedule, lower_bound=None), method)  # only estimated
 
 
 def replan(
-    made: Plan,
+    current: Plan,
     now: int,
     collected: Mapping[str, int] | None = None,
     lost: Iterable[str] = (),
     *,
     progress: Progress | None = None,
 ) -> Plan:
-    """Plan the rest of a plan under way, from slot `now` on.
+    """Plan the rest of the `current` plan, which is under way, from slot `now` on.
 
     `collected` maps the clients that have collected to the slot they did it in; they stay there.
     The others may collect from `now` on. `lost` clients drop out and the weights of the rest are
@@ -105,7 +105,7 @@ def replan(
     """
     if isinstance(lost, str):
         raise InvalidInput("lost", repr(lost), "a list of names")
-    problem, gone = made.problem, set(lost)
+    problem, gone = current.problem, set(lost)
     held = dict(collected or {})
     if gone & set(held):
         raise InvalidInput("client", repr(min(gone & set(held))), "either collected or lost")
@@ -131,18 +131,18 @@ def replan(
     tables = cost_tables(rest)
     u = open_costs(rest, tables, [slots.get(c.name, 1) for c in kept], first, slots)
     old = cost_tables(problem)
-    columns = np.array(made.collect_at) - 1
+    columns = np.array(current.collect_at) - 1
     guess = old.b[np.arange(len(columns)), columns].sum(axis=0)
-    found = solve_schedule(
+    schedule = solve_schedule(
         u, tables.b, problem.capacity, start=np.atleast_1d(guess), progress=progress
     )
-    certificate = _checked(found, u, tables.b, rest)
-    return assemble(rest, found, "certified", certificate, first, tuple(slots))
+    certificate = _checked(schedule, u, tables.b, rest)
+    return assemble(rest, schedule, "certified", certificate, first, tuple(slots))
 
 
-def _checked(found: Schedule, u: Array, b: Array, problem: Problem) -> Certificate:
+def _checked(schedule: Schedule, u: Array, b: Array, problem: Problem) -> Certificate:
     """What the independent check of a schedule says; a failed one is an error of ours."""
-    checked = certify(u, b, problem.capacity, found)
+    checked = certify(u, b, problem.capacity, schedule)
     if not checked.holds:
         raise AgewiseError(f"the search made a schedule that its check refuses: {checked.reason}")
     return checked
@@ -158,11 +158,11 @@ def exhaustive_bound(problem: Problem, progress: Progress | None = None) -> Sche
     return exhaustive(evaluate, clients, slots, problem.capacity, BOUND_LIMIT)
 
 
-def all_tried(found: Schedule) -> Certificate:
+def all_tried(schedule: Schedule) -> Certificate:
     """The certificate of a search that looked at every schedule by an objective of its own."""
-    count = found.iterations
+    count = schedule.iterations
     reason = f"all {count} schedules tried"
-    return Certificate(found.objective, found.objective, 0.0, count, True, reason)
+    return Certificate(schedule.objective, schedule.objective, 0.0, count, True, reason)
 
 
 def _simulated_objective(

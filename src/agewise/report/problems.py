@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from agewise.report.tables import MOST_ROWS, counted, left_out, shorten
+from agewise.report.tables import MOST_SHOWN, counted, left_out, shorten
 
 SAID_OTHERWISE = ("clients", "name", "unit", "origin", "aggregate_at", "epsilon")
 
@@ -23,7 +23,7 @@ def problem_line(problem: Any) -> str:
 def problem_facts(problem: Any) -> list[tuple[str, str]]:
     """Everything that a problem is made of, the clients by name."""
     names = [client.name for client in problem.clients]
-    shown = ", ".join(names[:MOST_ROWS])
+    shown = ", ".join(names[:MOST_SHOWN])
     facts = [
         ("problem", problem.name),
         ("clients", f"{len(names):,}: {shown} {left_out(len(names))}".rstrip()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-MOST_ROWS = 20
+MOST_SHOWN = 20
 """Rows that are shown; the others are counted."""
 
 Facts = Iterable[tuple[str, str]]
@@ -77,7 +77,7 @@ def counted(number: int, what: str) -> str:
 
 def left_out(total: int) -> str:
     """Say how many clients are not shown; nothing if all are."""
-    return f"... and {counted(total - MOST_ROWS, 'more client')}" if total > MOST_ROWS else ""
+    return f"... and {counted(total - MOST_SHOWN, 'more client')}" if total > MOST_SHOWN else ""
 
 
 def _is_number(cell: str) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agewise.process.joint import Array
-from agewise.report.tables import MOST_ROWS, counted, html_facts, left_out, text_facts
+from agewise.report.tables import MOST_SHOWN, counted, html_facts, left_out, text_facts
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Schedule:
         return html_facts(self._facts())
 
     def _facts(self) -> list[tuple[str, str]]:
-        shown = ", ".join(map(str, self.columns[:MOST_ROWS].tolist()))
+        shown = ", ".join(map(str, self.columns[:MOST_SHOWN].tolist()))
         bound = self.lower_bound
         return [
             ("columns", f"{shown} {left_out(len(self.columns))}".rstrip()),
