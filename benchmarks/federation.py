@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import agewise as aw
-from agewise.plan import Plan
+from agewise.planning import Plan
 
 CLIENTS = 10_000
 

@@ -73,7 +73,7 @@ def test_plans_travel_as_json(name):
     made = aw.plan(aw.load_scenario(name), method="exhaustive")
     text = made.to_json()
     assert aw.Plan.from_json(text) == made
-    assert json.loads(text)["version"] == 1
+    assert json.loads(text)["version"] == 2
 
 
 def test_a_plan_without_noise_travels_too():
@@ -99,22 +99,23 @@ def changed(**changes):
     [
         ("{", "not JSON"),
         ("[]", "plan version is None"),
-        (changed(version=2), "plan version is 2; allowed: 1"),
+        (changed(version=1), "plan version is 1; allowed: 2"),
+        (changed(version=True), "plan version is True; allowed: 2"),
         (changed(assignments__0__fingerprint="beef"), "fingerprint of client 'client 1' is beef"),
         (changed(assignments=[]), "other clients"),
         (changed(scenario__epsilon=-1.0), "epsilon is -1"),
         (changed(assignments=[{"client": "x"}]), "incomplete"),
-        (json.dumps({"version": 1}), "incomplete"),
+        (json.dumps({"version": 2}), "incomplete"),
         (changed(assignments__0__noise_scale=0.0), "noise_scale of client 'client 1' is 0.0"),
         (changed(assignments__0__noise_scale="none"), "noise_scale of client 'client 1' is none"),
         (changed(assignments__0__noise_scale=float("nan")), "not JSON"),
         (changed(assignments__2__aged_epsilon=1e-9), "aged_epsilon of client 'client 3'"),
         (changed(assignments__1__delta=0.0), "delta of client 'client 2' is 0.0"),
         (changed(assignments__1__age=99), "age of client 'client 2' is 99"),
-        (changed(assignments__1__collect_at=-5), "collect_at is -5"),
+        (changed(assignments__1__collect_at=-5), "collect_at of client 'client 2' is -5"),
         (changed(scenario__epsilon=1e-6), "classical_epsilon of client"),
         (changed(scenario__mixing="any_prior"), "of client"),
-        (changed(scenario__capacity=1), "2 clients in one slot"),
+        (changed(scenario__capacity=1), "at most 1 in one slot, the capacity"),
         (changed(gap=0.0), "gap is 0.0"),
         (changed(bound=0.0), "bound is 0.0"),
         (changed(objective=0.0), "objective is 0.0"),

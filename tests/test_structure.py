@@ -14,10 +14,9 @@ import agewise as aw
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "agewise"
 ORDER = [
-    "errors", "process", "mixing", "mechanism", "learning", "privacy", "problem", "terms", "loss",
-    "scheduling",
-    "scenarios", "scenario", "plan", "planning", "schemes", "federation", "fitting", "figures",
-    "reproduction", "__init__", "cli",
+    "errors", "report", "process", "mixing", "mechanism", "learning", "privacy", "problem", "terms",
+    "loss", "scheduling", "scenarios", "scenario", "planning", "schemes", "federation", "fitting",
+    "figures", "reproduction", "__init__", "cli",
 ]  # fmt: skip
 
 

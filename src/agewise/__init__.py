@@ -14,8 +14,16 @@ from agewise.loss.gap import CostTables, cost_tables, loss_gap
 from agewise.loss.simulation import Estimate, simulate_gap
 from agewise.mechanism import Noised, laplace, seeded_laplace
 from agewise.mixing import delta, delta_table, joint_delta
-from agewise.plan import Assignment, Plan
-from agewise.planning import plan, replan
+from agewise.planning import (
+    Assignment,
+    Comparison,
+    ComparisonRow,
+    Plan,
+    compare,
+    plan,
+    price,
+    replan,
+)
 from agewise.privacy.account import BudgetExceeded, Event, Policy
 from agewise.privacy.ageing import aged_approximate, aged_epsilon, classical_epsilon
 from agewise.privacy.calibration import Noise, aged_loss, noise_scale, sensitivity
@@ -53,6 +61,8 @@ __all__ = [
     "BudgetExceeded",
     "Certificate",
     "Client",
+    "Comparison",
+    "ComparisonRow",
     "CostTables",
     "Estimate",
     "Event",
@@ -88,6 +98,7 @@ __all__ = [
     "chain_tables",
     "check_schedule",
     "classical_epsilon",
+    "compare",
     "compare_schemes",
     "composed_epsilon",
     "cost_tables",
@@ -102,6 +113,7 @@ __all__ = [
     "loss_gap",
     "noise_scale",
     "plan",
+    "price",
     "rehearse",
     "replan",
     "resume",

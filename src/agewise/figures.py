@@ -2,105 +2,45 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from agewise.errors import InvalidInput
 from agewise.federation import RunResult
 from agewise.fitting.report import Fit
-from agewise.plan import Plan
+from agewise.planning.timeline import timeline_figure
+from agewise.report.drawing import (
+    COLOURS,
+    MARKERS,
+    MOST_ROWS,
+    STYLE,
+    client_rows,
+    crowd_figure,
+    label_ends,
+    prepare_folder,
+    save,
+    save_csv,
+    slot_axis,
+    verbatim,
+)
 from agewise.schemes import SchemeRow
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333")
-"""Okabe and Ito's palette: told apart by people with any of the common colour blindnesses."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-
-LONGEST_LABEL = 32
-MOST_ROWS = 40
-"""Clients up to which each has a row of a timeline, or panels of its own."""
-
-_STYLE: dict[Any, Any] = {
-    "font.size": 10,
-    "axes.grid": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 5,
-    "svg.hashsalt": "agewise",
-}
-
-
-def prepare_folder(folder: Path, option: str = "--out") -> Path:
-    """Create the output folder, or say clearly why it cannot be written to."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".agewise-write-test"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise InvalidInput(
-            option, str(folder), "a folder that can be written to", f"{error.strerror}."
-        ) from None
-    return folder
-
-
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and SVG, the same bytes every time."""
-    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    with rc_context(_STYLE):
-        figure.savefig(paths[0], dpi=150, metadata={"Software": None})
-        figure.savefig(paths[1], metadata={"Date": None})
-    return paths
-
-
-def save_csv(rows: Iterable[dict[str, Any]], folder: Path, name: str) -> Path:
-    """Write the numbers behind a figure."""
-    listed = list(rows)
-    path = folder / f"{name}.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(listed[0]))
-        writer.writeheader()
-        writer.writerows(listed)
-    return path
-
-
-def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write each label beside the end of its line, moved apart where they would overlap."""
-    axes.figure.canvas.draw()
-    step = 13.0  # display points between two labels
-    placed: list[float] = []
-    for x, y, text, colour in sorted(labels, key=lambda one: one[1]):
-        at = axes.transData.transform((x, y))[1] * 72 / axes.figure.dpi
-        shift = max(0.0, (placed[-1] + step - at) if placed else 0.0)
-        placed.append(at + shift)
-        axes.annotate(
-            text,
-            (x, y),
-            xytext=(7, shift),
-            textcoords="offset points",
-            va="center",
-            color=colour,
-            annotation_clip=False,
-            fontsize=9,
-        )
-
-
-def _verbatim(text: str) -> str:
-    """A name is a name, not mathematics, whatever letters it has; and it has to fit."""
-    half = LONGEST_LABEL // 2
-    shown = text if len(text) <= LONGEST_LABEL else f"{text[: half - 1]}…{text[-half:]}"
-    return shown.replace("$", r"\$")
+__all__ = [
+    "ageing_figure",
+    "figure_2_figure",
+    "fit_figure",
+    "gains_figure",
+    "prepare_folder",
+    "run_figure",
+    "save",
+    "save_csv",
+    "schemes_figure",
+    "timeline_figure",
+]
 
 
 def ageing_figure(
@@ -114,7 +54,7 @@ def ageing_figure(
     shown = clients[:MOST_ROWS]
     columns = min(len(shown), max(4, math.ceil(math.sqrt(2 * len(shown)))))
     bands = math.ceil(len(shown) / columns)
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         width = max(7.0, 2.9 * columns + 1.6)  # room for title and legend over one panel, too
         figure = Figure(figsize=(width, 4.6 * bands + 1), layout="constrained")
         grid = figure.subplots(2 * bands, columns, squeeze=False)
@@ -130,7 +70,7 @@ def ageing_figure(
                 every = math.ceil(len(delta) / 24)
                 for panel, values in ((top, delta), (bottom, scale)):
                     panel.plot(values, color=colour, marker=marker, markevery=every, label=method)
-            top.set_title(_verbatim(name), fontsize=9)
+            top.set_title(verbatim(name), fontsize=9)
             top.set_ylim(0, 1.05)
             bottom.set_ylim(bottom=0)
             bottom.set_xlabel("age of the data (slots)")
@@ -139,7 +79,7 @@ def ageing_figure(
                 panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
             if column == 0:
                 top.set_ylabel("Δ: what old data still tell")
-                bottom.set_ylabel(f"noise scale{f' ({_verbatim(unit)})' if unit else ''}")
+                bottom.set_ylabel(f"noise scale{f' ({verbatim(unit)})' if unit else ''}")
         handles, labels = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, title="Δ by", loc="outside right upper", frameon=False)
         more = "" if len(shown) == len(clients) else f"; {len(shown)} of {len(clients)} clients"
@@ -149,76 +89,6 @@ def ageing_figure(
     return figure
 
 
-def timeline_figure(made: Plan) -> Figure:
-    """Figure 1: who collects and trains in which slot, and uploads at its end, up to t_agg."""
-    clients = made.assignments
-    last = made.problem.aggregate_at
-    unit = f" {_verbatim(made.problem.unit)}" if made.problem.unit else ""
-    with rc_context(_STYLE):
-        if len(clients) > MOST_ROWS:
-            figure = _crowd_figure(made.collect_at, [])
-        else:
-            figure = Figure(figsize=(10, 1.8 + 0.45 * len(clients)), layout="constrained")
-            axes = figure.subplots()
-            for row, one in enumerate(clients):
-                colour = COLOURS[row % len(COLOURS)]
-                axes.barh(  # the edge shows where a slot is narrower than a dot
-                    row,
-                    1,
-                    left=one.collect_at - 0.5,
-                    height=0.6,
-                    color=colour,
-                    edgecolor=colour,
-                    linewidth=1.5,
-                )
-                axes.annotate(
-                    "", (one.collect_at + 0.5, row - 0.42), (one.collect_at + 0.5, row + 0.05),
-                    arrowprops={"arrowstyle": "-|>", "color": "#333333", "linewidth": 1.6},
-                )  # fmt: skip
-            texts = [f"age {a.age}, noise scale {a.noise_scale:.3g}{unit}" for a in clients]
-            _rows(axes, [one.client for one in clients], texts)
-            axes.set_xlabel("slot (bar: collect, train, add noise; arrow: upload)")
-        _slots(figure, last)
-        square = f"{unit}²" if unit else ""
-        figure.suptitle(
-            f"{_verbatim(made.problem.name)}: a plan for ε = {made.problem.epsilon:g}, "
-            f"loss gap {made.gap:.4g}{square}"
-        )
-    return figure
-
-
-def _rows(axes: Axes, names: Sequence[str], texts: Sequence[str]) -> None:
-    """Give each row its client's name on the left and a text on the right, with room for both."""
-    axes.set_yticks(range(len(names)), [_verbatim(name) for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.7)
-    axes.grid(axis="y", visible=False)
-    right = axes.secondary_yaxis("right")
-    right.set_yticks(range(len(names)), texts)
-    right.tick_params(length=0, labelsize=9)
-    right.spines["right"].set_visible(False)
-
-
-def _slots(figure: Figure, last: int) -> None:
-    """Show the slots 1 to `last`, and where the server aggregates."""
-    axes = figure.axes[0]
-    axes.set_xlim(0.4, last + 0.5 + 0.03 * last)
-    axes.axvline(last + 0.5, color="#333333", linewidth=1.4)
-    axes.annotate(
-        "server aggregates",
-        (last + 0.5, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, 4),
-        textcoords="offset points",
-        ha="right",
-        fontsize=9,
-    )
-    if last <= 12:
-        axes.set_xticks(range(1, last + 1))
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_axisbelow(True)
-
-
 def run_figure(result: RunResult) -> Figure:
     """A run as it went: who uploaded in which slot, who was missing, where it was planned anew."""
     problem = result.plan.problem
@@ -226,9 +96,9 @@ def run_figure(result: RunResult) -> Figure:
     uploads = {step.client: step.slot for step in result.steps if step.what == "uploaded"}
     missed = [step for step in result.steps if step.what == "missing"]
     names = list(dict.fromkeys([*uploads, *(step.client for step in missed)]))
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         if len(names) > MOST_ROWS:
-            figure = _crowd_figure(list(uploads.values()), [step.slot for step in missed])
+            figure = crowd_figure(list(uploads.values()), [step.slot for step in missed])
         else:
             figure = Figure(figsize=(9, 1.8 + 0.45 * len(names)), layout="constrained")
             axes = figure.subplots()
@@ -240,12 +110,12 @@ def run_figure(result: RunResult) -> Figure:
                     axes.plot([at, last + 0.5], [row, row], color=COLOURS[0], lw=1, alpha=0.6)
                     axes.plot(at, row, "o", color=COLOURS[0], markersize=9)
             ages = {one.client: f"age {one.age}" for one in result.statement.clients}
-            _rows(axes, names, [ages[n] if n in uploads else "left out" for n in names])
+            client_rows(axes, names, [ages[n] if n in uploads else "left out" for n in names])
             axes.set_xlabel("slot (dot: upload, then the data age; cross: missed)")
-        _slots(figure, last)
-        unit = f" {_verbatim(problem.unit)}" if problem.unit else ""
+        slot_axis(figure, last)
+        unit = f" {verbatim(problem.unit)}" if problem.unit else ""
         figure.suptitle(
-            f"{_verbatim(problem.name)}: {_model_words(result, unit)} aggregated in slot {last}"
+            f"{verbatim(problem.name)}: {_model_words(result, unit)} aggregated in slot {last}"
             + ("" if result.private else "\n(stand-in noise: not private)")
         )
     return figure
@@ -256,46 +126,32 @@ def _model_words(result: RunResult, unit: str) -> str:
     return f"model {result.model:.5g}{unit}" if kind == "mean" else f"a {kind}"
 
 
-def _crowd_figure(uploads: list[int], missed: list[int]) -> Figure:
-    """Uploads and misses by slot, for more clients than can be told apart."""
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    axes = figure.subplots()
-    done, lost = Counter(uploads), Counter(missed)
-    axes.bar(list(done), list(done.values()), color=COLOURS[0], ec=COLOURS[0], label="uploaded")
-    if lost:
-        below = [done[slot] for slot in lost]
-        axes.bar(
-            list(lost),
-            list(lost.values()),
-            bottom=below,
-            color=COLOURS[1],
-            ec=COLOURS[1],
-            label="missed",
-        )
-        axes.legend(frameon=False)
-    axes.set_ylabel("clients")
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("slot")
-    return figure
-
-
 def fit_figure(made: Fit) -> Figure:
     """What the readings say beside what a fitted chain would promise, and the limits used."""
     measured = made.kind == "measured"
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(12.5 if measured else 6.5, 4.3), layout="constrained")
         grid = figure.subplots(1, 2 if measured else 1, sharey=True, squeeze=False)[0]
         lags = [one.lag for one in made.assumptions.lags]
         axes = grid[0]
         for label, values, colour, marker in (
             ("measured", [one.measured for one in made.assumptions.lags], COLOURS[1], "s"),
-            ("powers of the fitted chain", [one.chain for one in made.assumptions.lags],
-             COLOURS[0], "o"),
-        ):  # fmt: skip
+            (
+                "powers of the fitted chain",
+                [one.chain for one in made.assumptions.lags],
+                COLOURS[0],
+                "o",
+            ),
+        ):
             axes.plot(
-                range(len(lags)), values, color=colour, marker=marker, label=label,
-                linestyle=(0, (1, 3)), linewidth=1,
-            )  # fmt: skip
+                range(len(lags)),
+                values,
+                color=colour,
+                marker=marker,
+                label=label,
+                linestyle=(0, (1, 3)),
+                linewidth=1,
+            )
         axes.set_xticks(range(len(lags)), [str(lag) for lag in lags])
         axes.set_xlabel("lag (slots, not to scale)")
         axes.set_ylabel("Δ: what old readings still tell")
@@ -306,7 +162,7 @@ def fit_figure(made: Fit) -> Figure:
             axes = grid[1]
             for place, client in enumerate(made.clients[: len(COLOURS)]):
                 ages = range(len(client.limits) - 1, -1, -1)
-                name = _verbatim(client.name)
+                name = verbatim(client.name)
                 axes.plot(ages, client.limits, color=COLOURS[place], label=name)
                 axes.plot(ages, client.estimates, color=COLOURS[place], linestyle=":")
             axes.set_xlabel("age at aggregation (slots)")
@@ -317,9 +173,12 @@ def fit_figure(made: Fit) -> Figure:
             )
             more = len(made.clients) - len(COLOURS)
             axes.legend(
-                frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1),
+                frameon=False,
+                fontsize=9,
+                loc="upper left",
+                bbox_to_anchor=(1, 1),
                 title=f"{len(COLOURS)} of {len(made.clients)} clients" if more > 0 else None,
-            )  # fmt: skip
+            )
     return figure
 
 
@@ -331,7 +190,7 @@ def figure_2_figure(rows: list[dict[str, Any]], targets: dict[str, float]) -> Fi
         "as_stated": (f"as stated, spectral Δ, ε = {targets['matched']:.4f}", COLOURS[1], "s", "-"),
         "exact_delta": (f"exact Δ, ε = {targets['found']:.4f}", COLOURS[0], "o", "-"),
     }
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(11, 4.1), layout="constrained")
         grid = figure.subplots(1, len(names), sharey=True)
         for axes, name in zip(grid, names, strict=True):
@@ -343,9 +202,14 @@ def figure_2_figure(rows: list[dict[str, Any]], targets: dict[str, float]) -> Fi
                 if key != "printed":
                     low = min(range(len(values)), key=values.__getitem__)
                     axes.plot(
-                        slots[low], values[low], "o", markersize=12, markeredgecolor=colour,
-                        markerfacecolor="none", markeredgewidth=1.6,
-                    )  # fmt: skip
+                        slots[low],
+                        values[low],
+                        "o",
+                        markersize=12,
+                        markeredgecolor=colour,
+                        markerfacecolor="none",
+                        markeredgewidth=1.6,
+                    )
             axes.set_title(name)
             axes.set_yscale("log")
             axes.set_xlabel("collection slot (10 = fresh)")
@@ -359,7 +223,7 @@ def figure_2_figure(rows: list[dict[str, Any]], targets: dict[str, float]) -> Fi
 
 def schemes_figure(rows: Sequence[SchemeRow], quantity: str, label: str) -> Figure:
     """Figures 3a and 3b: a quantity of the six schemes against the target."""
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(8.2, 5), layout="constrained")
         axes = figure.subplots()
         for place, scheme in enumerate(sorted({row.scheme for row in rows})):
@@ -387,7 +251,7 @@ def schemes_figure(rows: Sequence[SchemeRow], quantity: str, label: str) -> Figu
 def gains_figure(rows: list[dict[str, Any]], unit: str) -> Figure:
     """Gap of the best schedule against the target, for each way of setting the noise."""
     names = [name for name in rows[0] if name != "epsilon"]
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(8.6, 5), layout="constrained")
         axes = figure.subplots()
         targets = [row["epsilon"] for row in rows]
@@ -396,10 +260,14 @@ def gains_figure(rows: list[dict[str, Any]], unit: str) -> Figure:
             colour = "#777777" if place == 0 else COLOURS[(place - 1) % len(COLOURS)]
             values = [row[name] for row in rows]
             axes.plot(
-                targets, values, color=colour, linestyle="--" if place == 0 else "-",
+                targets,
+                values,
+                color=colour,
+                linestyle="--" if place == 0 else "-",
                 marker=None if place == 0 else MARKERS[(place - 1) % len(MARKERS)],
-                markevery=4, markersize=4,
-            )  # fmt: skip
+                markevery=4,
+                markersize=4,
+            )
             ends.append((targets[0], values[0], name, colour))
         axes.set_xscale("log")
         axes.set_yscale("log")

@@ -19,6 +19,8 @@ from agewise.mixing import METHODS, MIXINGS, Method
 from agewise.privacy.calibration import RULES, Rule
 from agewise.process import Process
 from agewise.process.joint import Array, as_law
+from agewise.report.problems import problem_facts, problem_line
+from agewise.report.tables import html_facts, text_facts
 
 Objective = Literal["exact", "bound", "simulated"]
 LARGEST_SLOT = 100_000
@@ -229,3 +231,12 @@ class Problem:
             if name not in known:
                 raise InvalidInput("field", repr(name), "one of " + ", ".join(sorted(known)))
         return dataclasses.replace(self, **changes)
+
+    def __repr__(self) -> str:
+        return problem_line(self)
+
+    def __str__(self) -> str:
+        return text_facts(problem_facts(self))
+
+    def _repr_html_(self) -> str:
+        return html_facts(problem_facts(self))

@@ -9,8 +9,7 @@ import numpy as np
 
 from agewise.loss.bound import Progress
 from agewise.loss.gap import cost_tables, loss_gap
-from agewise.plan import Plan
-from agewise.planning import plan
+from agewise.planning import Plan, plan
 from agewise.problem import Problem
 from agewise.process.joint import Array
 from agewise.scenarios import london

@@ -16,7 +16,7 @@ from agewise.planning import BOUND_LIMIT
 from agewise.privacy.ageing import aged_epsilon
 from agewise.problem import Problem
 from agewise.process.joint import Array
-from agewise.scheduling import all_schedules
+from agewise.scheduling import all_schedules, table_objective
 
 NAMES = {
     1: "random + constant",
@@ -105,20 +105,20 @@ def _row(
     clients = np.arange(schedules.shape[1])
     needed = np.stack([t.classical_epsilon for t in tables.slots])[clients, schedules]
     reach = np.stack([t.sensitivity for t in tables.slots])[clients, schedules]
-    share = np.stack([t.delta for t in tables.slots])[clients, schedules]
+    delta = np.stack([t.delta for t in tables.slots])[clients, schedules]
     if scheme in (2, 4, 6):
         scale = np.stack([t.scale for t in tables.slots])[clients, schedules]
         spent, achieved = needed, np.full(len(schedules), target)
         if problem.calibration == "formula":
-            achieved = _reached(spent, share)
+            achieved = _reached(spent, delta)
     else:
         common = needed.min(axis=1) if scheme == 1 else np.full(len(schedules), target)
         spent = np.broadcast_to(common[:, None], needed.shape)
         scale = reach / spent
-        achieved = _reached(spent, share)
+        achieved = _reached(spent, delta)
     power = 2 * scale**2
     noise = (problem.weights**2 * power).sum(axis=1)
-    gap = noise + _noiseless_gap(tables, schedules)
+    gap = noise + table_objective(tables.spread, tables.b)(schedules)
     bound = schedule_bounds(problem, schedules, noise)[0]
     if scheme <= 2:
         picked: Any = slice(None)
@@ -140,13 +140,7 @@ def _row(
     )
 
 
-def _reached(spent: Array, share: Array) -> Array:
+def _reached(spent: Array, delta: Array) -> Array:
     """The largest aged ε of any client, of each schedule; a release that spends nothing has 0."""
     safe = np.where(spent > 0, spent, 1.0)
-    return np.asarray(np.where(spent > 0, aged_epsilon(safe, share), 0.0).max(axis=1))
-
-
-def _noiseless_gap(tables: CostTables, schedules: NDArray[np.intp]) -> Array:
-    clients = np.arange(schedules.shape[1])
-    bias = tables.b[clients, schedules].sum(axis=1)
-    return np.asarray(tables.spread[clients, schedules].sum(axis=1) + bias**2)
+    return np.asarray(np.where(spent > 0, aged_epsilon(safe, delta), 0.0).max(axis=1))

@@ -1,6 +1,7 @@
 """The server machine: what it accepts, what it rejects, and what it does about the missing."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -270,3 +271,14 @@ def test_a_failure_that_is_taken_back_is_rebuilt_from_the_inputs():
     assert (again.received, again.closed) == (server.received, server.closed)
     assert again.steps == server.steps
     assert complete(again).participants == complete(server).participants
+
+
+def test_what_was_carried_out_is_priced_even_above_the_capacity():
+    """Slots that lie behind cannot be refused any more."""
+    plan = aw.plan(aw.scenarios.london().replace(capacity=1))
+    server = Server(plan, "r")
+    clients = list(plan.problem.clients)
+    server.received = {c.name: (SimpleNamespace(collect_at=3), b"") for c in clients}
+    done = server._carried_out(clients, (1 / 3,) * 3)
+    assert (done.collect_at, done.method) == ([3, 3, 3], "carried out")
+    assert done.problem.capacity is None

@@ -13,6 +13,7 @@ from agewise.cli import streams
 from agewise.cli.ages import commands as ages
 from agewise.cli.backtesting import commands as backtesting
 from agewise.cli.checking import commands as checking
+from agewise.cli.comparing import commands as comparing
 from agewise.cli.console import people
 from agewise.cli.deploying import deploy
 from agewise.cli.fitting import commands as fitting
@@ -33,6 +34,7 @@ app = typer.Typer(
     "141 nobody reads the output any more.",
 )
 app.add_typer(commands)
+app.add_typer(comparing)
 app.add_typer(ages)
 app.add_typer(running)
 app.add_typer(checking)

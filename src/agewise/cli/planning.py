@@ -28,13 +28,11 @@ from agewise.cli.console import (
     print_json,
     progress_bar,
     read_problem,
-    scale_in,
     wrote,
 )
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.errors import InvalidInput
-from agewise.plan import Plan
-from agewise.planning import SearchMethod
+from agewise.planning import Plan, SearchMethod
 from agewise.planning import plan as make_plan
 from agewise.planning import replan as make_replan
 from agewise.problem import Objective, Problem
@@ -72,9 +70,14 @@ def plan(
 ) -> None:
     """Decide when each client collects and how much noise it adds."""
     problem = read_problem(
-        scenario, epsilon=epsilon, mixing=mixing, estimator=estimator, calibration=calibration,
-        objective=objective, capacity=capacity,
-    )  # fmt: skip
+        scenario,
+        epsilon=epsilon,
+        mixing=mixing,
+        estimator=estimator,
+        calibration=calibration,
+        objective=objective,
+        capacity=capacity,
+    )
     if keep_best and method != "certified":
         raise InvalidInput(
             "--keep-best",
@@ -85,11 +88,11 @@ def plan(
     folder = output_folder(out)
     try:
         with progress_bar("searching") as advance:
-            made = make_plan(
+            planned = make_plan(
                 problem, method=method, rng=generator(seed), keep_best=keep_best, progress=advance
             )
             if now is not None:
-                made = make_replan(made, now, _collected(collected), progress=advance)
+                planned = make_replan(planned, now, _collected(collected), progress=advance)
     except KeyboardInterrupt:
         if keep_best:
             people.print("[yellow]Interrupted[/] before there was a schedule with a proven gap.")
@@ -98,13 +101,13 @@ def plan(
     if folder is not None:
         from agewise import figures  # noqa: PLC0415  (matplotlib takes half a second to import)
 
-        (folder / "plan.json").write_text(made.to_json(), encoding="utf-8")
+        (folder / "plan.json").write_text(planned.to_json(), encoding="utf-8")
         paths = [folder / "plan.json"]
-        paths += figures.save(figures.timeline_figure(made), folder, "plan")
+        paths += figures.save(figures.timeline_figure(planned), folder, "plan")
     if as_json:
-        print_json(made.to_dict())
+        print_json(planned.to_dict())
     else:
-        _print_plan(made)
+        _print_plan(planned)
     if paths:
         wrote(paths)
 
@@ -158,9 +161,9 @@ def reproduce(
     claims: list[reproduction.Claim] = []
     paths: list[Path] = []
     if "fig1" in wanted:
-        made = reproduction.timeline()
-        paths += figures.save(figures.timeline_figure(made), folder, "fig1")
-        paths.append(figures.save_csv([asdict(a) for a in made.assignments], folder, "fig1"))
+        planned = reproduction.timeline()
+        paths += figures.save(figures.timeline_figure(planned), folder, "fig1")
+        paths.append(figures.save_csv([asdict(a) for a in planned.assignments], folder, "fig1"))
     if "fig2" in wanted:
         with people.status("figure 2: searching for targets at which its claims hold"):
             rows, found, targets = reproduction.figure_2()
@@ -220,51 +223,23 @@ def init(
     people.print(f"Wrote {path}. Next: agewise plan {path}", soft_wrap=True, highlight=False)
 
 
-def _print_plan(made: Plan) -> None:
-    problem, unit = made.problem, escape(made.problem.unit)
-    headings = ("collect in slot", "age", "Δ", "classical ε", "aged ε", scale_in(problem))
+def _print_plan(planned: Plan) -> None:
+    headings, rows = planned.table()
+    columns = [Column(escape(one), words=one == "client") for one in headings]
     screen = console()
-    print_table(
-        screen,
-        f"{escape(problem.name)}: aggregate in slot {problem.aggregate_at}, "
-        f"ε = {problem.epsilon:g}",
-        [Column("client", words=True), *map(Column, headings)],
-        [
-            (
-                escape(one.client),
-                str(one.collect_at),
-                str(one.age),
-                f"{one.delta:.4f}",
-                f"{one.classical_epsilon:.4g}",
-                f"{one.aged_epsilon:.4g}",
-                f"{one.noise_scale:.4g}",
-            )
-            for one in made.assignments
-        ],
+    print_table(screen, escape(planned.title), columns, [[escape(x) for x in row] for row in rows])
+    minimised = (
+        "closed form" if planned.method == "certified" else f"{planned.problem.objective} objective"
     )
-    square = f" {unit}²" if unit else ""
-    facts = [("loss gap", f"{made.gap:.6g}{square}")]
-    if made.bound is not None:
-        facts.append(("Theorem 1 bound", f"{made.bound:.6g}{square} ({made.bound_evaluation})"))
-    if made.lower_bound is None:
-        facts.append(("optimality", "nothing proven for this search"))
-    else:
-        facts.append(
-            ("optimality", f"no schedule has an objective below {made.lower_bound:.6g}{square} "
-             f"(relative gap {made.relative_gap:.2g})")
-        )  # fmt: skip
     how = (
         "drawn at random"
-        if made.method == "random"
-        else (
-            f"{made.method} search, minimising the "
-            + ("closed form" if made.method == "certified" else f"{problem.objective} objective")
-        )
+        if planned.method == "random"
+        else f"{planned.method} search, minimising the {minimised}"
     )
-    facts.append(("schedule by", how))
-    facts += [("ε assumes", rests_on) for rests_on in assumptions(problem)]
-    facts += [("note", escape(note)) for note in made.notes]
-    print_facts(screen, facts)
+    facts = [*planned.facts(), ("schedule by", how)]
+    facts += [("ε assumes", rests_on) for rests_on in assumptions(planned.problem)]
+    facts += [("note", note) for note in planned.notes]
+    print_facts(screen, [(name, escape(value)) for name, value in facts])
 
 
 def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:

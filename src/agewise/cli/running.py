@@ -46,7 +46,7 @@ from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS, ledger_f
 from agewise.federation.server import OnMissing, Step
 from agewise.loss.gap import coordinate_gaps
 from agewise.loss.simulation import Estimate
-from agewise.plan import Plan
+from agewise.planning import Plan
 from agewise.planning import plan as make_plan
 from agewise.privacy.account import Policy
 from agewise.privacy.ledger import Ledger
@@ -403,7 +403,7 @@ def _print_result(result: RunResult, rehearsal: Estimate | None) -> None:
         facts.append(("shown", f"{SPOKEN} of {len(statement.clients)} clients"))
     if not result.private:
         facts.append(("private", "[red]no[/]: a seeded stand-in for noise; no ε is claimed"))
-    facts += [("note", escape(note)) for note in result.plan.notes if "Certificate" not in note]
+    facts += [("note", escape(note)) for note in result.plan.notes]
     facts.append(("expected loss", f"{result.plan.gap:.6g}{square} (closed form)"))
     if result.realised_loss is not None:
         facts.append(("this run", f"{result.realised_loss:.6g}{square}"))

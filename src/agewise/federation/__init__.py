@@ -14,7 +14,7 @@ from agewise.federation.local import Clock, rehearse, resume_locally, run_locall
 from agewise.federation.result import RunResult, Watcher
 from agewise.federation.server import OnMissing, RunIncomplete
 from agewise.federation.sources import DataSource
-from agewise.plan import Plan
+from agewise.planning import Plan
 from agewise.privacy.account import Policy
 
 Engine = Literal["local", "flower"]

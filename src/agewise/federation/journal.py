@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from agewise.errors import InvalidInput
 from agewise.federation.server import OnMissing, Server
-from agewise.plan import Plan
+from agewise.planning import Plan
 from agewise.privacy.account import Policy
 from agewise.scenario import first_complaint
 

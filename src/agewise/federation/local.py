@@ -47,7 +47,7 @@ from agewise.federation.server import (
 )
 from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
 from agewise.loss.simulation import Estimate, checked_generator
-from agewise.plan import Plan
+from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
 from agewise.privacy.ledger import Ledger
 

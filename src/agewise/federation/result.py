@@ -13,7 +13,7 @@ from agewise.federation.journal import RECORD, STATEMENT, RunFolder
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement, published
-from agewise.plan import Plan
+from agewise.planning import Plan
 
 Watcher = Callable[[Step, int, int], None]
 """(what happened, slots closed, slots in all)."""

@@ -16,12 +16,9 @@ import numpy as np
 from agewise.errors import AgewiseError, InvalidInput, one_of
 from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
 from agewise.federation.statement import Statement, published, state_privacy
-from agewise.loss.gap import cost_tables
 from agewise.mechanism import MECHANISMS
-from agewise.plan import Assignment, Plan, assemble
-from agewise.planning import replan
+from agewise.planning import Assignment, Plan, price, replan
 from agewise.problem import Client, Problem
-from agewise.scheduling import Schedule, table_objective
 
 OnMissing = Literal["fail", "renormalise", "replan"]
 ON_MISSING: tuple[str, ...] = get_args(OnMissing)
@@ -271,10 +268,9 @@ class Server:
         if len(clients) < len(problem.clients):
             kept = [replace(c, weight=share) for c, share in zip(clients, shares, strict=True)]
             problem = problem.replace(clients=kept, capacity=None)
-        tables = cost_tables(problem)
-        columns = np.array(slots) - 1
-        gap = float(table_objective(tables.u, tables.b)(columns[None])[0])
-        return assemble(problem, tables, Schedule(columns, gap, None, 0), "carried out")
+        elif problem.capacity is not None and max(Counter(slots).values()) > problem.capacity:
+            problem = problem.replace(capacity=None)  # what was done is done
+        return price(problem, slots, "carried out")
 
     def _adopt(self, plan: Plan) -> None:
         self.plan = plan

@@ -14,7 +14,7 @@ from agewise.federation.messages import Upload
 from agewise.learning import Learner
 from agewise.mechanism import MECHANISMS
 from agewise.mixing import assumption
-from agewise.plan import Plan
+from agewise.planning import Plan
 
 VERSION = 3
 

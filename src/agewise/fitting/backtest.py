@@ -22,15 +22,14 @@ from agewise.fitting.laws import WEEK, Codes, fit_chain
 from agewise.fitting.readings import Readings
 from agewise.fitting.report import Fit
 from agewise.fitting.states import States
-from agewise.loss.gap import cost_tables
 from agewise.mixing import delta
-from agewise.plan import Plan, assemble
+from agewise.planning import Plan, price
 from agewise.planning import plan as make_plan
 from agewise.privacy.ageing import classical_epsilon
 from agewise.problem import Problem
 from agewise.process import MeasuredLaw
 from agewise.process.joint import Array
-from agewise.scheduling import Schedule, random_schedule
+from agewise.scheduling import random_schedule
 
 BY_CHANCE = 1 / 2000
 """How often an adversary may be called too good who is not (Student's t over households)."""
@@ -118,18 +117,14 @@ def replay_plans(
 def _schemes(problem: Problem, rng: np.random.Generator) -> dict[str, Plan]:
     plain, moved = problem.replace(estimator="plain"), problem.replace(estimator="propagated")
     clients, slots = len(problem.clients), problem.aggregate_at
-    fresh = np.full(clients, slots - 1)
+    fresh = np.full(clients, slots)
     drawn = random_schedule(clients, slots, rng, problem.capacity)
-
-    def fixed(columns: Any, how: str) -> Plan:
-        tables = cost_tables(plain)
-        return assemble(plain, tables, Schedule(columns, 0.0, None, 0), how)
 
     return {
         "plain": make_plan(plain),
         "propagated": make_plan(moved),
-        "classical, fresh": fixed(fresh, "fresh"),
-        "random": fixed(drawn, "random"),
+        "classical, fresh": price(plain.replace(capacity=None), fresh, "fresh"),
+        "random": price(plain, drawn + 1, "random"),
     }
 
 

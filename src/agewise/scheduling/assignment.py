@@ -75,7 +75,7 @@ def by_assignment(
                 else:
                     above = float(np.nextafter(node.threshold, np.inf))
                     interval[0, node.client] = max(interval[0, node.client], above)
-                child = state.evaluate(interval, node.at, tree)
+                child = state.evaluate(interval, node.at, tree, node)
                 children.append(tree.add([IMPOSSIBLE])[0] if child is None else child.number)
                 if child is not None:
                     if child.bound < bound:  # what proves its parent's bound proves more of it
@@ -92,10 +92,14 @@ def by_assignment(
     lowest = min([done, *(bound for bound, _, _ in opened)])
     first = tree.multipliers[0]
     return replace(
-        state.best, lower_bound=min(lowest, state.best.objective), iterations=state.asked,
-        multipliers=np.array(first.multipliers), prices=np.array(first.prices),
-        proof=tree.proof() if complete else first, complete=complete,
-    )  # fmt: skip
+        state.best,
+        lower_bound=min(lowest, state.best.objective),
+        iterations=state.asked,
+        multipliers=np.array(first.multipliers),
+        prices=np.array(first.prices),
+        proof=tree.proof() if complete else first,
+        complete=complete,
+    )
 
 
 @dataclass(eq=False)
@@ -103,6 +107,7 @@ class _Node:
     interval: Array  # [2, m]: least and largest bias of each client
     bound: float
     at: Array
+    prices: Array
     client: int
     threshold: float
     number: int
@@ -118,8 +123,13 @@ class _State:
     best: Schedule
     asked: int = 0
 
-    def evaluate(self, interval: Array, start: Array, tree: Tree) -> _Node | None:
-        """Find a node's multipliers and prices, and try its assignments as schedules."""
+    def evaluate(
+        self, interval: Array, start: Array, tree: Tree, parent: _Node | None = None
+    ) -> _Node | None:
+        """Find a node's multipliers and prices, and try its assignments as schedules.
+
+        What bounds the parent bounds its parts: where that is better, it is taken over.
+        """
         u, b, capacity = self.u, self.b, self.capacity
         inside = (b[:, :, 0] >= interval[0][:, None]) & (b[:, :, 0] <= interval[1][:, None])
         cost = np.where(inside, u, np.inf)
@@ -160,8 +170,14 @@ class _State:
         one, two = b[client, left[client], 0], b[client, right[client], 0]
         middle = (one + two) / 2
         threshold = float(middle if middle < max(one, two) else min(one, two))
-        number = int(tree.add([Leaf(tuple(at.tolist()), tuple(prices.tolist()))])[0])
-        return _Node(interval, bound, at, client, threshold, number)
+        proof_at, proof_prices = at, prices
+        if parent is not None:
+            inherited = priced_bound(cost, b, parent.at, parent.prices, capacity)
+            if inherited > bound:
+                bound, proof_at, proof_prices = inherited, parent.at, parent.prices
+        leaf = Leaf(tuple(proof_at.tolist()), tuple(proof_prices.tolist()))
+        number = int(tree.add([leaf])[0])
+        return _Node(interval, bound, proof_at, proof_prices, client, threshold, number)
 
     def _try(self, columns: NDArray[np.intp], others: list[NDArray[np.intp]], at: Array) -> None:
         mixed = columns

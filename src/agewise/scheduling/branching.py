@@ -172,8 +172,13 @@ def _evaluate(u: Array, b: Array, low: Array, high: Array, tree: Tree) -> _Nodes
     middle = (one + two) / 2  # strictly below the larger of the two, so that both halves get one
     best = np.where(bound_left >= bound_right, at_low, at_high)
     return _Nodes(
-        low, high, np.maximum(bound_left, bound_right), best,
-        np.where(better[:, None], left, right), np.minimum(value_left, value_right),
-        client, np.where(middle < np.maximum(one, two), middle, np.minimum(one, two)),
+        low,
+        high,
+        np.maximum(bound_left, bound_right),
+        best,
+        np.where(better[:, None], left, right),
+        np.minimum(value_left, value_right),
+        client,
+        np.where(middle < np.maximum(one, two), middle, np.minimum(one, two)),
         tree.add([Leaf((at,)) for at in best.tolist()]),
-    )  # fmt: skip
+    )

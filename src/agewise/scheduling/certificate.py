@@ -10,9 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.errors import InvalidInput
+from agewise.report.tables import html_facts, shorten, text_facts
 from agewise.scheduling.schedule import Leaf, Schedule, Split
 
-ENUMERABLE = 300_000
+ENUMERABLE = 5_000_000
+"""Schedules up to which all of them are tried where there is no other proof."""
+
+BLOCK = 100_000
+
 ROUNDING = 1e-9
 
 
@@ -26,6 +31,26 @@ class Certificate:
     parts: int
     holds: bool
     reason: str
+
+    def __repr__(self) -> str:
+        verdict = "holds" if self.holds else "does not hold"
+        numbers = f"objective {self.objective:.6g}, lower bound {self.lower_bound:.6g}"
+        return f"Certificate({verdict}, {numbers}: {shorten(self.reason, 80)})"
+
+    def __str__(self) -> str:
+        return text_facts(self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_facts(self._facts())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("holds", "yes" if self.holds else "no"),
+            ("objective", f"{self.objective:.6g}"),
+            ("lower bound", f"{self.lower_bound:.6g}"),
+            ("relative gap", f"{self.relative_gap:.2g}"),
+            ("how", self.reason),
+        ]
 
 
 def check_schedule(
@@ -195,11 +220,27 @@ def _infeasible(allowed: NDArray[np.bool_], capacity: int | None) -> bool:
 
 
 def _best_of_all(u: NDArray[np.float64], b: NDArray[np.float64], capacity: int | None) -> float:
+    """The least objective: the choices of the last clients are one block, the first a loop."""
+    clients, slots = u.shape
+    if slots == 1:
+        return _objective(u, b, np.zeros(clients, dtype=np.intp), None)
+    block = max(1, min(clients, int(math.log(max(BLOCK // b.shape[2], 1), slots))))
+    first = clients - block
+    flat = np.arange(slots**block)
+    cost, bias = np.zeros(flat.size), np.zeros((flat.size, b.shape[2]))
+    most = clients if capacity is None else capacity
+    crowd = np.zeros((flat.size, slots), dtype=np.int16) if most < clients else None
+    for client, columns in enumerate(np.unravel_index(flat, (slots,) * block), start=first):
+        cost += u[client, columns]
+        bias += b[client, columns]
+        if crowd is not None:
+            crowd[flat, columns] += 1
     best = math.inf
-    every = range(u.shape[0])
-    for columns in itertools.product(range(u.shape[1]), repeat=u.shape[0]):
-        if capacity is not None and max(map(columns.count, columns)) > capacity:
-            continue
-        bias = b[list(every), list(columns)].sum(axis=0)
-        best = min(best, sum(u[i, columns[i]] for i in every) + float(bias @ bias))
+    for begun in itertools.product(range(slots), repeat=first):
+        total = bias + sum((b[i, t] for i, t in enumerate(begun)), start=np.zeros(b.shape[2]))
+        values = cost + math.fsum(u[i, t] for i, t in enumerate(begun)) + (total**2).sum(axis=1)
+        if crowd is not None:
+            taken = np.bincount(np.array(begun, dtype=np.intp), minlength=slots)
+            values[(crowd + taken > most).any(axis=1)] = math.inf
+        best = min(best, float(values.min()))
     return best

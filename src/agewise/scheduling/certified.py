@@ -127,9 +127,12 @@ def solve_stream(
         held_u = np.concatenate([p[1] for p in parts])
         held_b = np.concatenate([p[2] for p in parts])
         return solve_schedule(
-            held_u, held_b[:, :, 0] if tables.scalar else held_b,
-            counts=counts, start=start, progress=progress,
-        )  # fmt: skip
+            held_u,
+            held_b[:, :, 0] if tables.scalar else held_b,
+            counts=counts,
+            start=start,
+            progress=progress,
+        )
     return _without_capacity(tables, many, guess, False, progress)
 
 
@@ -189,10 +192,13 @@ def _branching(tables: Tables, found: Schedule) -> Iterator[Schedule]:
     for best in branch_and_bound(tables.u, tables.b[:, :, 0], *start, PROVEN):
         bound = max(best.bound, -math.inf if found.lower_bound is None else found.lower_bound)
         yield replace(
-            found, columns=best.columns, objective=best.objective,
-            lower_bound=min(bound, best.objective), iterations=found.iterations + best.nodes,
+            found,
+            columns=best.columns,
+            objective=best.objective,
+            lower_bound=min(bound, best.objective),
+            iterations=found.iterations + best.nodes,
             proof=best.tree.proof(),
-        )  # fmt: skip
+        )
 
 
 def _enumerating(tables: Tables, found: Schedule) -> Iterator[Schedule]:
@@ -217,9 +223,10 @@ def _enumerating(tables: Tables, found: Schedule) -> Iterator[Schedule]:
         closed = result[1] <= budget or budget >= span
         bound = found.objective if closed else base + budget
         found = replace(
-            found, iterations=found.iterations + 1,
+            found,
+            iterations=found.iterations + 1,
             lower_bound=min(max(bound, found.lower_bound or -math.inf), found.objective),
-        )  # fmt: skip
+        )
         yield found
         if closed:
             return
@@ -262,9 +269,13 @@ def _vector(
         shares = np.zeros((tables.clients, tables.slots), dtype=np.int64)
         shares[np.arange(tables.clients), best.columns] = counts
     return replace(
-        best, lower_bound=min(bound, best.objective), multipliers=at, iterations=steps,
-        allocation=shares, complete=complete,
-    )  # fmt: skip
+        best,
+        lower_bound=min(bound, best.objective),
+        multipliers=at,
+        iterations=steps,
+        allocation=shares,
+        complete=complete,
+    )
 
 
 def _checked_start(start: ArrayLike, dimensions: int) -> Array:

@@ -73,8 +73,13 @@ def table_objective(u: Array, b: Array) -> Evaluate:
     clients = np.arange(u.shape[0])
 
     def evaluate(schedules: NDArray[np.intp]) -> Array:
-        bias = b[clients, schedules].sum(axis=1)
-        square = bias**2 if bias.ndim == 1 else (bias**2).sum(axis=1)
+        if b.ndim == 2:
+            square = b[clients, schedules].sum(axis=1) ** 2
+        else:  # client by client: all their vectors at once would not fit in memory
+            bias = np.zeros((len(schedules), b.shape[2]))
+            for client in clients:
+                bias += b[client, schedules[:, client]]
+            square = (bias**2).sum(axis=1)
         return np.asarray(u[clients, schedules].sum(axis=1) + square)
 
     return evaluate

@@ -108,9 +108,13 @@ class _Rows:
         cost = float((share * np.where(share > 0, self.u, 0)).sum())
         objective = cost + bias**2
         return Schedule(
-            share.argmax(axis=1), objective, min(max(values), objective), 1, np.array([at]),
+            share.argmax(axis=1),
+            objective,
+            min(max(values), objective),
+            1,
+            np.array([at]),
             allocation=share if grouped else None,
-        )  # fmt: skip
+        )
 
     def bound(self, at: float) -> float:
         least = (self.u + (2 * at) * self.b).min(axis=1)

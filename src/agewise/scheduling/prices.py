@@ -60,10 +60,14 @@ def by_prices(
     columns = _rebalance(tables, columns, at, prices, capacity)
     made = _as_schedule_blocks(tables, columns)
     return replace(
-        made, lower_bound=min(best_bound, made.objective), multipliers=at, prices=prices,
-        iterations=REFINEMENTS, proof=Leaf(tuple(at.tolist()), tuple(prices.tolist())),
+        made,
+        lower_bound=min(best_bound, made.objective),
+        multipliers=at,
+        prices=prices,
+        iterations=REFINEMENTS,
+        proof=Leaf(tuple(at.tolist()), tuple(prices.tolist())),
         complete=complete,
-    )  # fmt: skip
+    )
 
 
 def _sampled_prices(
@@ -102,9 +106,14 @@ def _sampled_prices(
         from scipy.optimize import minimize  # noqa: PLC0415
 
         result = minimize(
-            negative, point, args=(heat,), jac=True, method="L-BFGS-B", bounds=bounds,
+            negative,
+            point,
+            args=(heat,),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
             options={"maxiter": 200, "ftol": 1e-14, "gtol": 1e-12},
-        )  # fmt: skip
+        )
         point = np.asarray(result.x)
     negative(point, heat)
     stiffness = (chance * (1 - chance)).sum(axis=0) / heat / share

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agewise.process.joint import Array
+from agewise.report.tables import MOST_SHOWN, counted, html_facts, left_out, text_facts
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Schedule:
     """A column of the tables for each client, its objective, and what is proven about it.
 
     `lower_bound` is a value that no schedule can beat (None: nothing is proven). `proof` is what
-    it can be checked with: multipliers (one for each dimension of b) and prices (one a column,
+    it can be checked with: multipliers (one for each dimension of b) and prices (one per column,
     with a capacity), for the whole search space or for parts that make it up; None where every
     schedule was looked at. `multipliers` and `prices` are those of the whole. For rows that stand
     for several clients, `allocation` `[m, T]` says how many of them take each column, and
@@ -58,9 +59,35 @@ class Schedule:
     @property
     def relative_gap(self) -> float | None:
         """(objective − lower bound)/|objective|: how far from the best it can be at most."""
-        if self.lower_bound is None:
-            return None
-        if self.objective <= self.lower_bound:
-            return 0.0
-        scale = max(abs(self.objective), abs(self.lower_bound))
-        return float((self.objective - self.lower_bound) / scale)
+        return relative_gap(self.objective, self.lower_bound)
+
+    def __repr__(self) -> str:
+        known = "nothing proven" if self.lower_bound is None else f"gap {self.relative_gap:.2g}"
+        clients = counted(len(self.columns), "client")
+        return f"Schedule({clients}, objective {self.objective:.6g}, {known})"
+
+    def __str__(self) -> str:
+        return text_facts(self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_facts(self._facts())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        shown = ", ".join(map(str, self.columns[:MOST_SHOWN].tolist()))
+        bound = self.lower_bound
+        return [
+            ("columns", f"{shown} {left_out(len(self.columns))}".rstrip()),
+            ("objective", f"{self.objective:.6g}"),
+            ("lower bound", "nothing proven" if bound is None else f"{bound:.6g}"),
+            ("relative gap", "unknown" if bound is None else f"{self.relative_gap:.2g}"),
+            ("search", "complete" if self.complete else "interrupted"),
+        ]
+
+
+def relative_gap(objective: float, lower_bound: float | None) -> float | None:
+    """How far an objective is from a bound, as a share of it; None without a bound."""
+    if lower_bound is None:
+        return None
+    if objective <= lower_bound:
+        return 0.0
+    return float((objective - lower_bound) / max(abs(objective), abs(lower_bound)))

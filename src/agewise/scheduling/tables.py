@@ -71,9 +71,11 @@ class Tables:
             start += u.shape[0]
         if start != self.clients:
             raise InvalidInput(
-                "blocks", f"{start} rows", f"{self.clients} rows, as in the first pass",
+                "blocks",
+                f"{start} rows",
+                f"{self.clients} rows, as in the first pass",
                 "A stream must give the same blocks each time.",
-            )  # fmt: skip
+            )
 
     def map(self, work: Callable[[int, Array, Array], Result]) -> list[Result]:
         """Apply `work` to every block, two at a time where they are in memory."""
@@ -89,15 +91,17 @@ def check_block(start: int, u: Array, b: Array) -> None:
     if np.isnan(lowest).any() or np.isneginf(lowest).any():
         row, column = np.argwhere(np.isnan(u) | np.isneginf(u))[0]
         raise InvalidInput(
-            f"u[{start + row}, {column}]", float(u[row, column]),
+            f"u[{start + row}, {column}]",
+            float(u[row, column]),
             "a finite cost, or infinity to forbid the slot",
-        )  # fmt: skip
+        )
     if np.isposinf(lowest).any():
         row = int(np.argmax(np.isposinf(lowest)))
         raise InvalidInput(
-            f"u[{start + row}]", "infinite in every slot",
+            f"u[{start + row}]",
+            "infinite in every slot",
             f"at least one allowed slot for client {start + row}",
-        )  # fmt: skip
+        )
     if not np.isfinite(b).all():
         row, column, k = np.argwhere(~np.isfinite(b))[0]
         raise InvalidInput(f"b[{start + row}, {column}]", float(b[row, column, k]), "finite biases")
@@ -111,9 +115,10 @@ def _checked_shapes(u: ArrayLike | None, b: ArrayLike | None) -> tuple[Array, Ar
         biases = biases[:, :, None]
     if biases.ndim != 3 or biases.shape[:2] != costs.shape or biases.shape[2] == 0:
         raise InvalidInput(
-            "b", f"of shape {np.asarray(b).shape}",
+            "b",
+            f"of shape {np.asarray(b).shape}",
             f"shape {costs.shape} or {(*costs.shape, 'd')} to go with u",
-        )  # fmt: skip
+        )
     return costs, biases
 
 
@@ -142,9 +147,11 @@ def checked_counts(counts: ArrayLike | None, clients: int) -> NDArray[np.int64] 
 def no_schedule() -> InvalidInput:
     """What to say where forbidden slots leave no schedule within the capacity."""
     return InvalidInput(
-        "u", "infinite in too many slots", "a schedule in the capacity",
+        "u",
+        "infinite in too many slots",
+        "a schedule in the capacity",
         "No schedule exists: allow more slots or raise the capacity.",
-    )  # fmt: skip
+    )
 
 
 def choose_all(

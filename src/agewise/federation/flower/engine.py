@@ -29,7 +29,7 @@ from agewise.federation.local import Clock, make_settings
 from agewise.federation.result import RunResult, Watcher, conclude
 from agewise.federation.server import OnMissing, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
-from agewise.plan import Plan
+from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
 
 APP = """\

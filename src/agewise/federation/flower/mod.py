@@ -42,7 +42,7 @@ from agewise.federation.flower.node import Node
 from agewise.federation.messages import BadMessage, Order
 from agewise.federation.server import Server
 from agewise.mechanism import MECHANISMS
-from agewise.plan import Plan
+from agewise.planning import Plan
 from agewise.privacy.account import Event
 from agewise.privacy.ledger import Ledger
 from agewise.process.joint import Array

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 from agewise.errors import AgewiseError
 from agewise.federation.flower.conductor import Conductor, FlowerSettings
 from agewise.federation.server import RunIncomplete, Server
-from agewise.plan import Plan
+from agewise.planning import Plan
 
 RESULT = "agewise-result"
 """The word that begins the line of the log that holds a run's result."""

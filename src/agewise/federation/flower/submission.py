@@ -19,7 +19,7 @@ from agewise.federation.flower.deployment import PROFILE, Deployment
 from agewise.federation.flower.supervisor import healthy
 from agewise.federation.result import Watcher
 from agewise.federation.server import RunIncomplete, Step
-from agewise.plan import Plan
+from agewise.planning import Plan
 
 LINE = re.compile(r"^\S*INFO\s*\S*:\s+agewise-(step|result) (\S.*)$")
 """A line of the ServerApp's log that is meant for us: nothing may stand before it."""

@@ -14,12 +14,14 @@ from agewise.errors import AgewiseError, InvalidInput, one_of, whole
 from agewise.loss.bound import Progress, schedule_bounds
 from agewise.loss.gap import CostTables, cost_tables
 from agewise.loss.simulation import checked_generator, client_errors
-from agewise.plan import Plan, assemble
+from agewise.planning.plan import Plan
+from agewise.planning.price import assemble
+from agewise.planning.proof import certify, open_costs
 from agewise.problem import Problem
 from agewise.process.joint import Array
 from agewise.scheduling import (
+    Certificate,
     Schedule,
-    check_schedule,
     exhaustive,
     random_schedule,
     solve_schedule,
@@ -55,8 +57,8 @@ def plan(
         `lower_bound` bounds what was minimised, over all schedules that keep to the capacity.
 
     >>> from agewise import scenarios
-    >>> made = plan(scenarios.london().replace(epsilon=0.03), method="exhaustive")
-    >>> made.ages, round(made.gap, 3)
+    >>> best = plan(scenarios.london().replace(epsilon=0.03), method="exhaustive")
+    >>> best.ages, round(made.gap, 3)
     ([9, 9, 8], 1045.025)
     """
     one_of("method", method, SEARCH_METHODS)
@@ -64,36 +66,33 @@ def plan(
     clients, slots = tables.u.shape
     exact = table_objective(tables.u, tables.b)
     if method == "certified":
-        found = solve_schedule(
+        schedule = solve_schedule(
             tables.u, tables.b, problem.capacity, keep_best=keep_best, progress=progress
         )
-        return assemble(problem, tables, found, method, _certified_notes(problem, tables, found))
+        return assemble(problem, schedule, method, _checked(schedule, tables.u, tables.b, problem))
     if method == "random":
         columns = random_schedule(clients, slots, checked_generator(rng), problem.capacity)
-        found = Schedule(columns, float(exact(columns[None])[0]), None, 1)
-        if problem.objective == "bound":
-            value = float(schedule_bounds(problem, columns[None])[0][0])
-            found = Schedule(columns, value, None, 1)
-    elif problem.objective == "exact":
-        found = exhaustive(exact, clients, slots, problem.capacity)
-    elif problem.objective == "bound":
-        found = _exhaustive_bound(problem, progress)
-    else:
-        simulated = _simulated_objective(problem, tables, trials, checked_generator(rng), progress)
-        found = exhaustive(simulated, clients, slots, problem.capacity)
-        found = Schedule(found.columns, found.objective, None, found.iterations)  # only estimated
-    return assemble(problem, tables, found, method)
+        return assemble(problem, Schedule(columns, np.nan, None, 1), method)
+    if problem.objective == "exact":
+        schedule = exhaustive(exact, clients, slots, problem.capacity)
+        return assemble(problem, schedule, method, _checked(schedule, tables.u, tables.b, problem))
+    if problem.objective == "bound":
+        schedule = exhaustive_bound(problem, progress)
+        return assemble(problem, schedule, method, all_tried(schedule))
+    simulated = _simulated_objective(problem, tables, trials, checked_generator(rng), progress)
+    schedule = exhaustive(simulated, clients, slots, problem.capacity)
+    return assemble(problem, replace(schedule, lower_bound=None), method)  # only estimated
 
 
 def replan(
-    made: Plan,
+    current: Plan,
     now: int,
     collected: Mapping[str, int] | None = None,
     lost: Iterable[str] = (),
     *,
     progress: Progress | None = None,
 ) -> Plan:
-    """Plan the rest of a plan under way, from slot `now` on.
+    """Plan the rest of the `current` plan, which is under way, from slot `now` on.
 
     `collected` maps the clients that have collected to the slot they did it in; they stay there.
     The others may collect from `now` on. `lost` clients drop out and the weights of the rest are
@@ -106,7 +105,7 @@ def replan(
     """
     if isinstance(lost, str):
         raise InvalidInput("lost", repr(lost), "a list of names")
-    problem, gone = made.problem, set(lost)
+    problem, gone = current.problem, set(lost)
     held = dict(collected or {})
     if gone & set(held):
         raise InvalidInput("client", repr(min(gone & set(held))), "either collected or lost")
@@ -120,54 +119,50 @@ def replan(
     crowd = Counter(slots.values()).most_common(1)
     if problem.capacity is not None and crowd and crowd[0][1] > problem.capacity:
         raise InvalidInput(
-            "collected", f"{crowd[0][1]} clients in slot {crowd[0][0]}",
+            "collected",
+            f"{crowd[0][1]} clients in slot {crowd[0][0]}",
             f"{problem.capacity} at most, the capacity",
-        )  # fmt: skip
+        )
     kept = [c for c in problem.clients if c.name not in gone]
     if gone and kept and kept[0].weight is not None:
         total = sum(float(c.weight or 0) for c in kept)
         kept = [replace(c, weight=float(c.weight or 0) / total) for c in kept]
     rest = problem.replace(clients=kept)
     tables = cost_tables(rest)
-    u = tables.u.copy()
-    for row, client in enumerate(rest.clients):
-        barred = (
-            np.arange(last) != slots[client.name] - 1
-            if client.name in slots
-            else (np.arange(last) < first - 1)
-        )
-        u[row, barred] = np.inf
+    u = open_costs(rest, tables, [slots.get(c.name, 1) for c in kept], first, slots)
     old = cost_tables(problem)
-    columns = np.array(made.collect_at) - 1
-    guess = old.b[np.arange(len(columns)), columns].sum()
-    found = solve_schedule(u, tables.b, problem.capacity, start=[guess], progress=progress)
-    notes = _certified_notes(rest, replace(tables, u=u), found)
-    return assemble(rest, tables, found, "certified", (f"Planned anew from slot {first}.", *notes))
+    columns = np.array(current.collect_at) - 1
+    guess = old.b[np.arange(len(columns)), columns].sum(axis=0)
+    schedule = solve_schedule(
+        u, tables.b, problem.capacity, start=np.atleast_1d(guess), progress=progress
+    )
+    certificate = _checked(schedule, u, tables.b, rest)
+    return assemble(rest, schedule, "certified", certificate, first, tuple(slots))
 
 
-def _certified_notes(problem: Problem, tables: CostTables, found: Schedule) -> tuple[str, ...]:
-    """What the independent check of the schedule says; a failed one is an error of ours."""
-    checked = check_schedule(found, tables.u, tables.b, problem.capacity)
+def _checked(schedule: Schedule, u: Array, b: Array, problem: Problem) -> Certificate:
+    """What the independent check of a schedule says; a failed one is an error of ours."""
+    checked = certify(u, b, problem.capacity, schedule)
     if not checked.holds:
         raise AgewiseError(f"the search made a schedule that its check refuses: {checked.reason}")
-    notes = [f"Certificate: {checked.reason}."]
-    if not found.complete:
-        notes.append("The search was interrupted; this is the best schedule until then.")
-    if problem.objective != "exact":
-        notes.append(
-            f"Certified search minimised the closed form, not the {problem.objective} objective: "
-            "that one does not separate by client."
-        )
-    return tuple(notes)
+    return checked
 
 
-def _exhaustive_bound(problem: Problem, progress: Progress | None) -> Schedule:
+def exhaustive_bound(problem: Problem, progress: Progress | None = None) -> Schedule:
+    """Return the best schedule by Theorem 1, of all of them."""
     clients, slots = len(problem.clients), problem.aggregate_at
 
     def evaluate(schedules: NDArray[np.intp]) -> Array:
         return schedule_bounds(problem, schedules, progress=progress)[0]
 
     return exhaustive(evaluate, clients, slots, problem.capacity, BOUND_LIMIT)
+
+
+def all_tried(schedule: Schedule) -> Certificate:
+    """The certificate of a search that looked at every schedule by an objective of its own."""
+    count = schedule.iterations
+    reason = f"all {count} schedules tried"
+    return Certificate(schedule.objective, schedule.objective, 0.0, count, True, reason)
 
 
 def _simulated_objective(
@@ -184,12 +179,13 @@ def _simulated_objective(
     """
     trials = whole("trials", trials, 2)
     clients, slots = tables.u.shape
-    draws = np.empty((clients * slots, trials))
+    errors = []
     for cell in range(clients * slots):
         client, slot = divmod(cell, slots)
-        draws[cell] = client_errors(problem, tables, client, slot, trials, rng)
+        errors.append(np.ravel(client_errors(problem, tables, client, slot, trials, rng)))
         if progress is not None:
             progress(cell + 1, clients * slots)
+    draws = np.stack(errors)
     products = draws @ draws.T / trials
     base = slots * np.arange(clients)
 

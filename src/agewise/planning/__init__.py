@@ -1,0 +1,20 @@
+"""Plans: who collects when and adds how much noise, what that costs, and the proof of it."""
+
+from agewise.planning.compare import Comparison, ComparisonRow, compare
+from agewise.planning.plan import Assignment, Plan
+from agewise.planning.price import price
+from agewise.planning.search import BOUND_LIMIT, SEARCH_METHODS, SearchMethod, plan, replan
+
+__all__ = [
+    "BOUND_LIMIT",
+    "SEARCH_METHODS",
+    "Assignment",
+    "Comparison",
+    "ComparisonRow",
+    "Plan",
+    "SearchMethod",
+    "compare",
+    "plan",
+    "price",
+    "replan",
+]

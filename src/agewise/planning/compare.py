@@ -1,0 +1,223 @@
+"""Choices side by side: one plan for every combination."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+from agewise.errors import AgewiseError, InvalidInput, one_of, positive
+from agewise.planning.plan import Plan, in_words
+from agewise.planning.search import SearchMethod, plan
+from agewise.problem import Problem
+from agewise.report.tables import counted, html_facts, html_table, shorten, text_facts, text_table
+
+if TYPE_CHECKING:
+    import polars
+
+Progress = Callable[[int, int], None]
+
+MOST = 10_000
+"""Combinations beyond which a comparison is refused."""
+
+PLANNED = "planned"
+"""What a row of an ordinary plan is called; its rivals have names of their own."""
+
+NOT_CHOICES = ("clients", "name", "unit", "origin")
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One combination: what was chosen, and what the plan for it costs.
+
+    `name` tells plans from whatever they are compared with. `mean_noise_scale` is over clients,
+    `largest_classical_epsilon` that of the client whose release itself tells most. Where the
+    combination is impossible, `reason` says why and the rest is None.
+    """
+
+    name: str
+    choices: dict[str, Any]
+    ages: list[int] | None = None
+    gap: float | None = None
+    bound: float | None = None
+    mean_noise_scale: float | None = None
+    largest_classical_epsilon: float | None = None
+    reason: str | None = None
+    plan: Plan | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        chosen = ", ".join(f"{name}={_shown(value)}" for name, value in self.choices.items())
+        outcome = "not possible" if self.gap is None else f"gap = {self.gap:.6g}"
+        return f"ComparisonRow({self.name!r}, {shorten(chosen, 120)}: {outcome})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as plain data, without the plan."""
+        numbers = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("name", "choices", "plan")
+        }
+        return {"name": self.name, **self.choices, **numbers}
+
+
+@dataclass(frozen=True)
+class Comparison(Sequence[ComparisonRow]):
+    """The rows of a comparison, in the order of the choices; reads as a sequence of them."""
+
+    problem: Problem
+    rows: tuple[ComparisonRow, ...]
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.rows[place]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[ComparisonRow]:
+        return iter(self.rows)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return the rows as plain data; infinities become the word "inf"."""
+        return [in_words(row.to_dict()) for row in self.rows]
+
+    def to_frame(self) -> polars.DataFrame:
+        """Return the rows as a Polars data frame, one column for each choice and each number."""
+        try:
+            import polars  # noqa: PLC0415  (slow to import, and only wanted here)
+        except ImportError:
+            raise AgewiseError(
+                "to_frame needs the package polars; install it, or use to_list()."
+            ) from None
+        return polars.DataFrame(
+            [row.to_dict() for row in self.rows], infer_schema_length=None, strict=False
+        )
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Headings with units, and the cells of each row as text."""
+        unit = self.problem.unit
+        square, plain = (f" ({unit}²)", f" ({unit})") if unit else ("", "")
+        rivals = any(row.name != PLANNED for row in self.rows)
+        chosen = list(self.rows[0].choices)
+        headings = [
+            *(["name"] if rivals else []),
+            *chosen,
+            "ages",
+            f"gap{square}",
+            f"bound{square}",
+            f"mean noise scale{plain}",
+            "largest classical ε",
+        ]
+        rows = []
+        for row in self.rows:
+            ages = "not possible" if row.ages is None else shown_ages(row.ages)
+            numbers = (row.gap, row.bound, row.mean_noise_scale, row.largest_classical_epsilon)
+            rows.append(
+                [
+                    *([row.name] if rivals else []),
+                    *(_shown(row.choices[name]) for name in chosen),
+                    ages,
+                    *("" if x is None else f"{x:.6g}" for x in numbers),
+                ]
+            )
+        return headings, rows
+
+    def reasons(self) -> list[tuple[str, str]]:
+        """Why some combinations are not possible: each reason once, with how many it is about."""
+        counted = Counter(row.reason for row in self.rows if row.reason is not None)
+        return [(f"not possible ({count})", why) for why, count in counted.items()]
+
+    def __repr__(self) -> str:
+        chosen = shorten(" × ".join(self.rows[0].choices), 80)
+        return (
+            f"Comparison({shorten(self.problem.name, 40)!r}, {counted(len(self), 'row')}: {chosen})"
+        )
+
+    def __str__(self) -> str:
+        facts = [text_facts(self.reasons())] if self.reasons() else []
+        return "\n".join([self.problem.name, text_table(*self.table()), *facts])
+
+    def _repr_html_(self) -> str:
+        facts = html_facts(self.reasons()) if self.reasons() else ""
+        return html_table(self.problem.name, *self.table()) + facts
+
+
+def compare(
+    problem: Problem,
+    *,
+    method: SearchMethod = "certified",
+    progress: Progress | None = None,
+    **choices: Iterable[Any] | str | float | None,
+) -> Comparison:
+    """Plan a problem for every combination of the choices given, and return them side by side.
+
+    Each of `choices` is a field of the problem (`estimator`, `calibration`, `epsilon`, `mixing`,
+    `capacity`, ...) with the values to try. A combination that is impossible is listed with the
+    reason. `progress` is told (done, in all) after each plan.
+
+    >>> from agewise import scenarios
+    >>> rows = compare(scenarios.london(), estimator=["plain", "propagated"], mixing=["exact"])
+    >>> [(row.choices["estimator"], row.ages, round(row.gap, 3)) for row in rows]
+    [('plain', [4, 9, 2], 86.515), ('propagated', [9, 9, 4], 10.026)]
+    """
+    values = {name: _checked_values(name, given) for name, given in choices.items()}
+    total = math.prod(map(len, values.values()))
+    if total > MOST:
+        raise InvalidInput("choices", f"{total:,} combinations", f"at most {MOST:,}")
+    rows = []
+    for number, combination in enumerate(itertools.product(*values.values()), start=1):
+        chosen = dict(zip(values, combination, strict=True))
+        try:
+            best = plan(problem.replace(**chosen), method)
+        except InvalidInput as error:
+            rows.append(ComparisonRow(PLANNED, chosen, reason=str(error)))
+        else:
+            rows.append(_row(chosen, best))
+        if progress is not None:
+            progress(number, total)
+    return Comparison(problem, tuple(rows))
+
+
+def shown_ages(ages: Sequence[int]) -> str:
+    """Ages in a cell: all of them for a few clients, else their range."""
+    if len(ages) <= 8:
+        return ", ".join(map(str, ages))
+    return f"{min(ages)} to {max(ages)} ({len(ages):,} clients)"
+
+
+def _row(chosen: dict[str, Any], best: Plan) -> ComparisonRow:
+    return ComparisonRow(
+        PLANNED,
+        chosen,
+        ages=best.ages,
+        gap=best.gap,
+        bound=best.bound,
+        mean_noise_scale=math.fsum(best.noise_scales) / len(best.noise_scales),
+        largest_classical_epsilon=max(best.classical_epsilons),
+        plan=best,
+    )
+
+
+def _checked_values(name: str, given: Iterable[Any] | str | float | None) -> list[Any]:
+    """The values to try of a field; a word that no problem knows is refused at once."""
+    types = get_type_hints(Problem)
+    known = [field.name for field in dataclasses.fields(Problem) if field.name not in NOT_CHOICES]
+    one_of("choice", name, known)
+    values: list[Any] = [given]
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        values = list(given)
+    if not values:
+        raise InvalidInput(name, "empty", "one or more values to try")
+    if get_origin(types[name]) is Literal:
+        for value in values:
+            one_of(name, value, get_args(types[name]))
+    if name == "epsilon":
+        values = [positive(name, value) for value in values]
+    return values
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

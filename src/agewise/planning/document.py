@@ -1,0 +1,174 @@
+"""Reading a plan: slots, choices and proof are taken, the rest is computed anew and compared."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agewise.errors import InvalidInput, whole
+from agewise.loss.gap import cost_tables
+from agewise.planning.plan import VERSION, Assignment, Plan
+from agewise.planning.price import assemble, checked_slots
+from agewise.planning.proof import (
+    REMEDY,
+    ROUNDING,
+    AllTried,
+    Proof,
+    open_costs,
+    proof_from_data,
+    same_bound,
+)
+from agewise.planning.search import all_tried, exhaustive_bound
+from agewise.problem import Problem
+from agewise.scenario import problem_from_dict
+from agewise.scheduling import Certificate, Schedule, check_schedule
+
+SEARCHES = ("certified", "exhaustive")
+"""Methods that prove something."""
+
+
+def read_plan(text: str) -> Plan:
+    """Read the output of `Plan.to_json`; refuse one that its scenario or its proof contradicts.
+
+    What was written is kept to the last digit, so that the digest is that of the document.
+    """
+    try:
+        document = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("plan", f"not JSON ({error})", "the output of to_json") from None
+    version = document.get("version") if isinstance(document, dict) else None
+    if version != VERSION or isinstance(version, bool):
+        raise InvalidInput(
+            "plan version", version, f"{VERSION}", "Make the plan again with this release."
+        )
+    try:
+        written = [_assignment(entry) for entry in document["assignments"]]
+        problem = problem_from_dict(document["scenario"])
+        fresh = _made_again(problem, document, written)
+        notes = list(document["notes"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput("plan", f"incomplete ({error})", "the output of to_json") from None
+    for note in fresh.notes:
+        if note not in notes:
+            raise InvalidInput(
+                "plan: notes", f"without {note!r}", "all that its scenario implies", REMEDY
+            )
+    summary = fresh.to_dict()
+    for name in [*summary, *(name for name in document if name not in summary)]:
+        if name not in ("assignments", "scenario", "proof"):
+            _same(name, document.get(name, "missing"), summary.get(name, "unknown"))
+    numbers = {name: document[name] for name in ("objective", "gap", "bound")}
+    return replace(fresh, assignments=tuple(written), **numbers)
+
+
+def _made_again(problem: Problem, document: dict[str, Any], written: list[Assignment]) -> Plan:
+    """The plan that slots, choices and proof of a document imply."""
+    names = [client.name for client in problem.clients]
+    if [a.client for a in written] != names:
+        raise InvalidInput("assignments", "other clients", "one for each client, in order")
+    slots = checked_slots(problem, [a.collect_at for a in written])
+    columns = np.array(slots) - 1
+    method, first = document["method"], document["planned_from"]
+    if not isinstance(method, str) or not method.isprintable():
+        raise InvalidInput("plan: method", repr(method), "a line of text")
+    if first is not None:
+        first = whole("plan: planned_from", first, 1, problem.aggregate_at)
+        if method != "certified":
+            raise InvalidInput("plan: planned_from", first, f"null for method {method!r}", REMEDY)
+    collected = _collected(document["collected"], dict(zip(names, slots, strict=True)), first)
+    complete = document["complete"]
+    if not isinstance(complete, bool):
+        raise InvalidInput("plan: complete", complete, "true or false")
+    schedule = Schedule(columns, np.nan, None, 0, complete=complete)
+    plan = assemble(problem, schedule, method, None, first, collected)
+    for one, true in zip(written, plan.assignments, strict=True):
+        for name, value in vars(true).items():
+            _same(f"{name} of client {one.client!r}", getattr(one, name), value)
+    estimated = method == "exhaustive" and problem.objective == "simulated"
+    objective = _number("objective", document["objective"])
+    if not estimated:
+        _same("objective", objective, plan.objective)
+    plan = replace(plan, objective=objective)
+    proof = proof_from_data(document["proof"], len(problem.clients))
+    claimed = document["lower_bound"]
+    proves = method in SEARCHES and not estimated
+    if proves != (proof is not None) or proves != (claimed is not None):
+        raise InvalidInput(
+            "plan: proof",
+            f"{'missing' if proof is None else 'given'} for method {method!r}",
+            "with its lower bound for a search that proves one, and for no other",
+            REMEDY,
+        )
+    if proof is None:
+        return plan
+    bound = _number("lower_bound", claimed)
+    certificate = _certificate(plan, proof, columns)
+    proven = min(certificate.lower_bound, objective)
+    if not same_bound(bound, proven, objective):
+        raise InvalidInput("plan: lower_bound", bound, f"{proven}, which its proof shows", REMEDY)
+    return replace(plan, lower_bound=bound, proof=proof, certificate=certificate)
+
+
+def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certificate:
+    """Check a proof: by `check_schedule`, or for Theorem 1 by trying every schedule again."""
+    problem = plan.problem
+    if plan.method == "exhaustive" and problem.objective == "bound":
+        if not isinstance(proof, AllTried):
+            raise InvalidInput("plan: proof", "multipliers", "all schedules tried", REMEDY)
+        return all_tried(exhaustive_bound(problem))
+    tables = cost_tables(problem)
+    u = open_costs(problem, tables, plan.collect_at, plan.planned_from, plan.collected)
+    tree = None if isinstance(proof, AllTried) else proof
+    schedule = Schedule(columns, plan.objective, -math.inf, 0, proof=tree)
+    certificate = check_schedule(schedule, u, tables.b, problem.capacity)
+    if not certificate.holds or not math.isfinite(certificate.lower_bound):
+        why = "its multipliers show nothing" if certificate.holds else certificate.reason
+        raise InvalidInput("plan: proof", f"one that does not hold ({why})", "a proof", REMEDY)
+    return certificate
+
+
+def _collected(names: Any, slots: dict[str, int], first: int | None) -> tuple[str, ...]:
+    """Those who had collected when a plan was made anew: not later than that."""
+    if not isinstance(names, list) or not all(
+        isinstance(name, str) and first is not None and slots.get(name, math.inf) <= first
+        for name in names
+    ):
+        raise InvalidInput(
+            "plan: collected", names, "clients that collect by the slot it was planned anew in"
+        )
+    return tuple(names)
+
+
+def _assignment(entry: dict[str, Any]) -> Assignment:
+    values: dict[str, Any] = {k: math.inf if v == "inf" else v for k, v in entry.items()}
+    return Assignment(**values)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInput(f"plan: {name}", value, "a number")
+    return value
+
+
+def _no_constant(word: str) -> float:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _same(name: str, written: Any, true: Any) -> None:
+    """Refuse a value of a plan that differs from what its own scenario implies."""
+    if isinstance(true, list) and isinstance(written, list) and len(true) == len(written):
+        for one, other in zip(written, true, strict=True):
+            _same(name, one, other)
+        return
+    numbers = isinstance(true, float) and isinstance(written, int | float)
+    numbers = numbers and not isinstance(written, bool)
+    if (written == true and (numbers or type(written) is type(true))) or (
+        numbers and math.isclose(written, true, rel_tol=ROUNDING, abs_tol=1e-300)
+    ):
+        return
+    raise InvalidInput(f"plan: {name}", written, f"{true}, which its scenario implies", REMEDY)

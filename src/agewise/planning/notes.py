@@ -1,0 +1,99 @@
+"""What someone who defends a plan's ε should know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from agewise.planning.plan import Assignment
+from agewise.problem import Problem
+from agewise.process import MeasuredLaw
+
+BARE = 10.0
+"""ε beyond which a release protects hardly anything of what that ε is about."""
+
+WEAK = 3.0
+"""Target ε beyond which a plan says how far one release can change anyone's odds."""
+
+
+def search_notes(
+    problem: Problem, method: str, planned_from: int | None, complete: bool
+) -> list[str]:
+    """How the schedule came about, where that is not what one would expect."""
+    notes = [] if planned_from is None else [f"Planned anew from slot {planned_from}."]
+    if not complete:
+        notes.append("The search was interrupted; this is the best schedule until then.")
+    if method == "certified" and problem.objective != "exact":
+        notes.append(
+            f"Certified search minimised the closed form, not the {problem.objective} objective: "
+            "that one does not separate by client."
+        )
+    return notes
+
+
+def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
+    """What the ε of a plan rests on, and what it leaves open."""
+    notes = [problem.origin] if problem.origin else []
+    if problem.mixing in ("exact", "spectral"):
+        other = [
+            c.name
+            for c, a in zip(problem.clients, assignments, strict=True)
+            if c.law is not None
+            and not np.allclose(c.law, c.process.law(a.collect_at), rtol=1e-6, atol=1e-9)
+        ]
+        if other:
+            notes.append(
+                f"Mixing {problem.mixing} takes the stationary law as the adversary's prior, but "
+                f"{_listed(other)} start from another stated law: if the adversary knows that "
+                "law, use own_law, or any_prior if you cannot say what they know."
+            )
+    measured = {
+        (c.process.confidence, c.process.assumes)
+        for c in problem.clients
+        if isinstance(c.process, MeasuredLaw)
+    }
+    for confidence, assumes in sorted(measured):
+        notes.append(
+            f"Δ of measured laws is an upper limit at confidence {confidence:g}; it assumes "
+            f"{assumes or 'what whoever measured them can tell: the scenario does not say'}."
+        )
+    if problem.epsilon > WEAK:
+        notes.append(
+            f"The target ε = {problem.epsilon:g} is weak: a release may change anyone's odds about "
+            f"a record's present value by a factor of {_odds(problem.epsilon)} (e^ε)."
+        )
+    told = [a.client for a in assignments if a.aged_epsilon > BARE]
+    if told:
+        notes.append(
+            f"Nothing of {_listed(told)} is protected: records as collected and their present "
+            f"values are all but told outright (classical and aged ε above {BARE:g})."
+        )
+    bare = [a.client for a in assignments if a.classical_epsilon > BARE >= a.aged_epsilon]
+    if bare:
+        notes.append(
+            f"Records collected by {_listed(bare)} are all but told outright (classical ε "
+            f"above {BARE:g}): only their present values are protected."
+        )
+    return notes
+
+
+def _odds(epsilon: float) -> str:
+    """e^ε in words."""
+    if epsilon > 15 * math.log(10):
+        return "more than a thousand trillion"
+    factor = math.exp(epsilon)
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if factor >= size:
+            return f"about {factor / size:,.0f} {word}"
+    return f"{factor:,.0f}"
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    return (
+        f"client {shown}"
+        if len(names) == 1
+        else (f"clients {shown}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
+    )

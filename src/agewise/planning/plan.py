@@ -1,0 +1,226 @@
+"""Plans and what they assign to each client: frozen data that travels as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agewise.loss.bound import Evaluation
+from agewise.planning.proof import Proof, proof_to_data
+from agewise.problem import Problem
+from agewise.report.tables import (
+    MOST_SHOWN,
+    counted,
+    html_facts,
+    html_table,
+    left_out,
+    shorten,
+    text_facts,
+    text_table,
+)
+from agewise.scenario import problem_to_dict
+from agewise.scheduling import Certificate
+from agewise.scheduling.schedule import relative_gap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+VERSION = 2
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one client does: when it collects, what it adds, and what that guarantees."""
+
+    client: str
+    collect_at: int
+    age: int
+    delta: float
+    sensitivity: float
+    classical_epsilon: float
+    noise_scale: float
+    aged_epsilon: float
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule with its noise, what it costs, and what is proven about it.
+
+    `objective` is the value that was minimised (see `Problem.objective`), `gap` the expected loss
+    gap in closed form, `bound` Theorem 1 (None where it was not evaluated), `lower_bound` a value
+    of `objective` that no schedule can beat (None: nothing proven). Certified search minimises
+    the closed form whatever the problem's objective, and both refer to that.
+
+    `proof` is what shows the lower bound, `certificate` what checking it gave. A plan made anew
+    on the way was made in slot `planned_from`, when those in `collected` had collected already
+    (None: from the start).
+    `complete` is false if its search was interrupted.
+    """
+
+    problem: Problem
+    method: str
+    assignments: tuple[Assignment, ...]
+    objective: float
+    lower_bound: float | None
+    gap: float
+    bound: float | None
+    bound_evaluation: Evaluation | None
+    notes: tuple[str, ...] = ()
+    planned_from: int | None = None
+    collected: tuple[str, ...] = ()
+    complete: bool = True
+    proof: Proof | None = field(default=None, compare=False)
+    certificate: Certificate | None = field(default=None, compare=False)
+
+    @property
+    def relative_gap(self) -> float | None:
+        """(objective − lower bound)/|objective|: how far from the best it can be at most."""
+        return relative_gap(self.objective, self.lower_bound)
+
+    @property
+    def ages(self) -> list[int]:
+        """The age of each client's data at aggregation."""
+        return [a.age for a in self.assignments]
+
+    @property
+    def collect_at(self) -> list[int]:
+        """The slot in which each client collects."""
+        return [a.collect_at for a in self.assignments]
+
+    @property
+    def classical_epsilons(self) -> list[float]:
+        """The privacy of each client's release itself, ageing not counted."""
+        return [a.classical_epsilon for a in self.assignments]
+
+    @property
+    def noise_scales(self) -> list[float]:
+        """The noise scale of each client."""
+        return [a.noise_scale for a in self.assignments]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data; infinities become the word "inf"."""
+        return {
+            "version": VERSION,
+            "scenario": problem_to_dict(self.problem),
+            "method": self.method,
+            "epsilon": self.problem.epsilon,
+            "planned_from": self.planned_from,
+            "collected": list(self.collected),
+            "ages": self.ages,
+            "collect_at": self.collect_at,
+            "classical_epsilons": in_words(self.classical_epsilons),
+            "noise_scales": self.noise_scales,
+            "objective": self.objective,
+            "lower_bound": self.lower_bound,
+            "relative_gap": self.relative_gap,
+            "gap": self.gap,
+            "bound": self.bound,
+            "bound_evaluation": self.bound_evaluation,
+            "complete": self.complete,
+            "notes": list(self.notes),
+            "assignments": [in_words(vars(a).copy()) for a in self.assignments],
+            "proof": proof_to_data(self.proof),
+        }
+
+    def to_json(self) -> str:
+        """Return the plan as a JSON document, which `from_json` reads back to an equal plan."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read a plan; refuse one of another version, or that its scenario or proof contradicts.
+
+        Guarantees
+            Slots, choices and proof are read; noise, privacy, gap, bounds and notes are computed
+            anew from them, the lower bound by `check_schedule`. A document that says anything
+            else is refused. Only an objective that was estimated by simulation is taken as told.
+        """
+        from agewise.planning.document import read_plan  # noqa: PLC0415  (it makes plans itself)
+
+        return read_plan(text)
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the whole plan, by which messages refer to it."""
+        text = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def plot(self, path: Path | str | None = None) -> Figure:
+        """Draw who collects in which slot; with `path` (PNG, SVG or PDF), also write it there."""
+        from agewise.planning.timeline import timeline_figure  # noqa: PLC0415  (matplotlib is slow)
+        from agewise.report.drawing import save_as  # noqa: PLC0415
+
+        figure = timeline_figure(self)
+        if path is not None:
+            save_as(figure, path)
+        return figure
+
+    @property
+    def title(self) -> str:
+        """What the plan is for, in a line."""
+        problem = self.problem
+        return f"{problem.name}: aggregate in slot {problem.aggregate_at}, ε = {problem.epsilon:g}"
+
+    def table(self, most: int | None = None) -> tuple[list[str], list[list[str]]]:
+        """Headings, and a row for each client (of the first `most`)."""
+        unit = self.problem.unit
+        headings = ["client", "collect in slot", "age", "Δ", "classical ε", "aged ε"]
+        rows = [
+            [
+                one.client,
+                str(one.collect_at),
+                str(one.age),
+                f"{one.delta:.4f}",
+                f"{one.classical_epsilon:.4g}",
+                f"{one.aged_epsilon:.4g}",
+                f"{one.noise_scale:.4g}",
+            ]
+            for one in self.assignments[:most]
+        ]
+        return [*headings, f"noise scale ({unit})" if unit else "noise scale"], rows
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What there is to say besides the clients: loss, bounds, proof and notes."""
+        square = f" {self.problem.unit}²" if self.problem.unit else ""
+        facts = [("loss gap", f"{self.gap:.6g}{square}")]
+        if self.bound is not None:
+            facts.append(("Theorem 1 bound", f"{self.bound:.6g}{square} ({self.bound_evaluation})"))
+        if self.lower_bound is None:
+            facts.append(("optimality", "nothing proven for this search"))
+        else:
+            least = f"no schedule has an objective below {self.lower_bound:.6g}{square}"
+            facts.append(("optimality", f"{least} (relative gap {self.relative_gap:.2g})"))
+        if self.certificate is not None:
+            facts.append(("proof", self.certificate.reason))
+        return facts
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan({shorten(self.problem.name, 40)!r}, {counted(len(self.assignments), 'client')}, "
+            f"{shorten(self.method, 20)}, ε = {self.problem.epsilon:g}, gap = {self.gap:.6g})"
+        )
+
+    def __str__(self) -> str:
+        headings, rows = self.table(MOST_SHOWN)
+        more = left_out(len(self.assignments))
+        facts = [*self.facts(), *(("note", note) for note in self.notes)]
+        return "\n".join([self.title, text_table(headings, rows, more), text_facts(facts)])
+
+    def _repr_html_(self) -> str:
+        more = left_out(len(self.assignments))
+        facts = [*self.facts(), *(("note", note) for note in self.notes)]
+        return html_table(self.title, *self.table(MOST_SHOWN), more) + html_facts(facts)
+
+
+def in_words(value: Any) -> Any:
+    """Replace infinities, for which JSON has no word, by one."""
+    if isinstance(value, dict):
+        return {k: in_words(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [in_words(v) for v in value]
+    return "inf" if isinstance(value, float) and math.isinf(value) else value

@@ -1,0 +1,158 @@
+"""Why no schedule is better than a plan's by more than it says: the proof as data, and its check.
+
+The check is `check_schedule`, which shares no code with the searches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agewise.errors import InvalidInput, whole
+from agewise.loss.gap import CostTables
+from agewise.problem import Problem
+from agewise.process.joint import Array
+from agewise.scheduling import Certificate, Leaf, Schedule, Split, check_schedule
+
+ROUNDING = 1e-9
+"""Relative room for rounding, and for another machine's arithmetic."""
+
+
+@dataclass(frozen=True)
+class AllTried:
+    """Every schedule was looked at: that is proof enough, and is checked by doing it again."""
+
+
+Proof = AllTried | Leaf | Split
+
+
+def proof_of(schedule: Schedule) -> Proof | None:
+    """What a search can show for its lower bound; None where it claims none."""
+    if schedule.lower_bound is None:
+        return None
+    return AllTried() if schedule.proof is None else schedule.proof
+
+
+def open_costs(
+    problem: Problem,
+    tables: CostTables,
+    slots: Sequence[int],
+    first: int | None,
+    collected: Collection[str],
+) -> Array:
+    """The table u as a plan made in slot `first` had it: slots that were past cost infinity.
+
+    Clients that had `collected` by then are held in their slot of `slots`.
+    """
+    if first is None:
+        return tables.u
+    columns = np.arange(tables.u.shape[1])
+    held = np.array([client.name in collected for client in problem.clients])
+    past = np.where(held[:, None], columns != np.asarray(slots)[:, None] - 1, columns < first - 1)
+    return np.where(past, np.inf, tables.u)
+
+
+def certify(u: Array, b: Array, capacity: int | None, schedule: Schedule) -> Certificate:
+    """Recompute what a schedule's proof shows; the verdict is on the bound that it claims.
+
+    With several biases a search may have closed its gap by enumeration, which leaves no proof:
+    then the bound is what the multipliers show, and the verdict is on that.
+    """
+    checked = check_schedule(schedule, u, b, capacity)
+    one_bias = b.ndim == 2 or b.shape[2] == 1
+    if checked.holds or one_bias or not math.isfinite(checked.lower_bound):
+        return checked
+    weaker = Schedule(
+        schedule.columns,
+        schedule.objective,
+        checked.lower_bound,
+        schedule.iterations,
+        proof=schedule.proof,
+    )
+    return check_schedule(weaker, u, b, capacity)
+
+
+def stated_bound(schedule: Schedule, checked: Certificate) -> float:
+    """The bound to state: what was claimed if that is what its check shows, else the latter."""
+    proven = min(checked.lower_bound, schedule.objective)
+    claimed = proven if schedule.lower_bound is None else schedule.lower_bound
+    return claimed if same_bound(claimed, proven, schedule.objective) else proven
+
+
+def same_bound(claimed: float, proven: float, objective: float) -> bool:
+    """Whether two bounds of one objective differ by rounding only."""
+    return abs(claimed - proven) <= ROUNDING * max(abs(objective), 1e-300)
+
+
+def proof_to_data(proof: Proof | None) -> dict[str, Any] | None:
+    """The proof as plain data.
+
+    `parts` lists the parts of the search space: a cut (client and threshold of its bias) comes
+    before the two parts it makes, below and above; the others have multipliers and prices.
+    """
+    if proof is None:
+        return None
+    if isinstance(proof, AllTried):
+        return {"all_schedules_tried": True}
+    parts: list[dict[str, Any]] = []
+    stack: list[Leaf | Split] = [proof]
+    while stack:  # a tree may be deeper than Python nests calls
+        part = stack.pop()
+        if isinstance(part, Split):
+            parts.append({"client": part.client, "threshold": part.threshold})
+            stack += [part.above, part.below]
+        else:
+            entry: dict[str, Any] = {"multipliers": list(part.multipliers)}
+            if part.prices is not None:
+                entry["prices"] = list(part.prices)
+            parts.append(entry)
+    return {"parts": parts}
+
+
+def proof_from_data(data: Any, clients: int) -> Proof | None:
+    """Read what `proof_to_data` wrote; refuse what is none of it."""
+    if data is None:
+        return None
+    if data == {"all_schedules_tried": True}:
+        return AllTried()
+    parts = data.get("parts") if isinstance(data, dict) and set(data) == {"parts"} else None
+    if not isinstance(parts, list) or not parts:
+        raise _no_proof("neither parts nor all schedules tried")
+    stack: list[Leaf | Split] = []
+    for entry in reversed(parts):  # the parts of a cut come after it
+        if not isinstance(entry, dict):
+            raise _no_proof("a part that is not an object")
+        if set(entry) == {"client", "threshold"}:
+            if len(stack) < 2:
+                raise _no_proof("a cut without its two parts")
+            client = whole("plan: proof: client", entry["client"], 0, clients - 1)
+            (threshold,) = _finite([entry["threshold"]])
+            below, above = stack.pop(), stack.pop()
+            stack.append(Split(client, threshold, below, above))
+        elif {"multipliers"} <= set(entry) <= {"multipliers", "prices"}:
+            prices = _finite(entry["prices"]) if "prices" in entry else None
+            stack.append(Leaf(_finite(entry["multipliers"]), prices))
+        else:
+            raise _no_proof(f"a part with {', '.join(map(str, entry)) or 'nothing'}")
+    if len(stack) != 1:
+        raise _no_proof(f"{len(stack)} parts that no cut joins")
+    return stack[0]
+
+
+def _finite(values: Any) -> tuple[float, ...]:
+    if not isinstance(values, list) or not all(
+        isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x) for x in values
+    ):
+        raise _no_proof("a part whose numbers are not finite")
+    return tuple(float(x) for x in values)
+
+
+def _no_proof(what: str) -> InvalidInput:
+    return InvalidInput("plan: proof", what, "the proof as the search wrote it", REMEDY)
+
+
+REMEDY = "Make the plan again."

@@ -1,0 +1,1 @@
+"""What people read: tables in text and HTML, and the style of the figures."""
