@@ -13,8 +13,8 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 import agewise as aw
+from agewise.arrays import Array
 from agewise.figures import COLOURS, MARKERS, save
-from agewise.process.joint import Array
 from agewise.scheduling import check_schedule, exhaustive, table_objective
 
 STATES = [20, 50, 100, 200]

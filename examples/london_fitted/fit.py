@@ -12,8 +12,8 @@ from pathlib import Path
 import polars as pl
 
 from agewise.fitting.fit import fit
-from agewise.fitting.readings import read_readings
 from agewise.fitting.states import given_states
+from agewise.readings import read_readings
 
 STATES, FIRST, SLOTS, CONFIDENCE = [60, 250], 13, 24, 0.95
 """Two levels of use in Wh; slots from 06:30 to 18:00, half-hourly."""

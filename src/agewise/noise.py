@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from agewise.arrays import Array, frozen
 from agewise.errors import InvalidInput
 from agewise.learning import release_values
 from agewise.mixing import delta
@@ -22,7 +23,7 @@ from agewise.privacy.calibration import (
     tight_scales,
 )
 from agewise.problem import Client, Problem
-from agewise.process.joint import Array, backward_rows, frozen, youngest
+from agewise.process.joint import backward_rows, youngest
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from agewise.errors import InvalidInput, whole
+from agewise.checks import whole
+from agewise.errors import InvalidInput
 from agewise.loss.bound import Evaluation, loss_bound
 from agewise.loss.gap import CostTables, cost_tables
 from agewise.noise import achieved_epsilon

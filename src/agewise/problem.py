@@ -12,12 +12,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import InvalidInput, one_of, positive, whole
+from agewise.arrays import Array
+from agewise.checks import one_of, positive, whole
+from agewise.errors import InvalidInput
 from agewise.learning import ESTIMATORS, Estimator
 from agewise.mixing import METHODS, Method
 from agewise.privacy.calibration import RULES, Rule
 from agewise.process import Process
-from agewise.process.joint import Array, as_law
+from agewise.process.joint import as_law
 
 Objective = Literal["exact", "bound", "simulated"]
 LARGEST_SLOT = 100_000

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from agewise.loss.bound import Progress
+from agewise.arrays import Array
 from agewise.loss.gap import cost_tables, loss_gap
 from agewise.plan import Plan
 from agewise.planning import plan
 from agewise.problem import Problem
-from agewise.process.joint import Array
+from agewise.progress import Progress
 from agewise.scenarios import london
 from agewise.schemes import SchemeRow, compare_schemes
 

@@ -10,8 +10,8 @@ from test_fit import CHAIN, LONDON, readings, walk
 import agewise as aw
 from agewise.fitting.backtest import _judge, _Watched, replay_adversary, replay_plans
 from agewise.fitting.fit import fit
-from agewise.fitting.readings import read_readings
 from agewise.fitting.states import given_states
+from agewise.readings import read_readings
 
 
 def test_losses_on_readings_that_keep_to_the_law_are_as_promised():

@@ -19,9 +19,9 @@ from agewise.cli.backtesting import backtest
 from agewise.cli.fitting import fit_command
 from agewise.fitting.assumptions import check_assumptions, spoken_time, usual_lags
 from agewise.fitting.fit import fit
-from agewise.fitting.plausibility import fence
-from agewise.fitting.readings import Quality, Readings, read_readings
 from agewise.fitting.states import given_states, least_error_states, quantile_states
+from agewise.readings import Quality, Readings, read_readings
+from agewise.readings.plausibility import fence
 
 AGEWISE = str(Path(sys.executable).with_name("agewise"))
 CHAIN = aw.birth_death(0.3, 0.3, [10, 20])

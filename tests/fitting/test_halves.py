@@ -11,8 +11,8 @@ from test_fit import AGEWISE, CHAIN, LONDON, readings, walk, written
 import agewise as aw
 from agewise.fitting.fit import fit
 from agewise.fitting.halves import compare_halves
-from agewise.fitting.readings import read_readings
 from agewise.fitting.states import given_states
+from agewise.readings import read_readings
 
 VALUES = np.array([10.0, 20.0])
 

@@ -20,9 +20,8 @@ from agewise.fitting import defaults
 from agewise.fitting.defaults import Adversary, Sampled
 
 if TYPE_CHECKING:
-    from agewise.fitting.readings import Readings
     from agewise.fitting.states import States
-    from agewise.fitting.tables import Columns
+    from agewise.readings import Columns, Readings
 
 ReadingsArgument = Annotated[Path, typer.Argument(help="CSV or Parquet, long or wide.")]
 StatesOption = Annotated[str | None, typer.Option(help="State values, such as 20,50,100,200.")]
@@ -97,7 +96,7 @@ def read(
     slots: int | None,
 ) -> Chosen:
     """Read a file, and say what the time of aggregation is where the readings come from."""
-    from agewise.fitting.readings import read_readings  # noqa: PLC0415
+    from agewise.readings import read_readings  # noqa: PLC0415
 
     with progress_bar("reading") as advance:
         found = read_readings(file, columns, timezone=timezone, progress=advance)
@@ -125,7 +124,7 @@ def choose_columns(
     yes: bool,
 ) -> Columns:
     """Which column says what: as told, or guessed, said, and on a terminal confirmed."""
-    from agewise.fitting.tables import Columns, infer_columns  # noqa: PLC0415
+    from agewise.readings import Columns, infer_columns  # noqa: PLC0415
 
     if wide and (entity is not None or value is not None):
         raise InvalidInput("--wide", "with --entity or --value", "with --timestamp at most")

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from agewise.errors import one_of
+from agewise.checks import one_of
 from agewise.federation.journal import RunFolder
 from agewise.federation.local import rehearse, resume_locally, run_locally
 from agewise.federation.result import RunResult, Watcher

@@ -12,7 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from agewise.errors import AgewiseError, InvalidInput, positive
+from agewise.arrays import Array
+from agewise.checks import positive
+from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.messages import Order, RefusalReason, Upload
 from agewise.federation.sources import DataSource, client_generator
 from agewise.learning import Estimator, estimate_mean
@@ -24,7 +26,6 @@ from agewise.privacy.ledger import Ledger, LedgerDamaged
 from agewise.privacy.mechanisms import LARGEST_SCALE, Noised, laplace, seeded_laplace
 from agewise.problem import Client, Problem
 from agewise.process import MarkovChain, MeasuredLaw, Process
-from agewise.process.joint import Array
 
 ROOM = 1e-9
 """By how much an ordered noise scale may fall short in another machine's arithmetic; the client

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agewise.arrays import Array, draw_states
 from agewise.fitting.halves import Halves, compare_halves
 from agewise.fitting.laws import WEEK, Codes, fit_chain, pair_counts
 from agewise.mixing import delta
-from agewise.process.joint import Array
 from agewise.process.limits import table_delta
 
 MATTERS = 0.1
@@ -245,9 +245,9 @@ def _simulate(transition: Array, codes: Codes, day: int, rng: np.random.Generato
     slots = min(codes.shape[1], max(LONGEST_WALK, 2 * WEEK * day))
     walks = -(-slots // LONGEST_WALK)
     steps = -(-slots // walks)
-    below = np.cumsum(transition, axis=1)[:, :-1]
+    cumulative = np.cumsum(transition, axis=1)
     made = np.empty((len(codes) * walks, steps), dtype=np.int8)
     made[:, 0] = np.repeat(np.maximum(codes[:, 0], 0), walks)
     for t in range(1, steps):
-        made[:, t] = (rng.random(len(made))[:, None] >= below[made[:, t - 1]]).sum(axis=1)
+        made[:, t] = draw_states(cumulative[made[:, t - 1]], rng)
     return made.reshape(len(codes), -1)[:, :slots]

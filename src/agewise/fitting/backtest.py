@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 from scipy.stats import t as student
 
-from agewise.errors import InvalidInput, whole
+from agewise.arrays import Array
+from agewise.checks import whole
+from agewise.errors import InvalidInput
 from agewise.federation.local import replay
 from agewise.federation.sources import RecordedReadings
 from agewise.fitting.laws import WEEK, Codes, fit_chain
-from agewise.fitting.readings import Readings
 from agewise.fitting.report import Fit
 from agewise.fitting.states import States
 from agewise.loss.gap import cost_tables
@@ -29,7 +30,7 @@ from agewise.planning import plan as make_plan
 from agewise.privacy.ageing import classical_epsilon
 from agewise.problem import Problem
 from agewise.process import MeasuredLaw
-from agewise.process.joint import Array
+from agewise.readings import Readings
 from agewise.scheduling import Schedule, random_schedule
 
 BY_CHANCE = 1 / 2000

@@ -10,7 +10,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from agewise.errors import InvalidInput, one_of, positive, whole
+from agewise.arrays import Array
+from agewise.checks import one_of, positive, whole
+from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.fitting.assumptions import check_assumptions
 from agewise.fitting.defaults import ADVERSARIES, SAMPLED, Adversary, Sampled
@@ -23,15 +25,14 @@ from agewise.fitting.laws import (
     fit_lag_law,
     fit_periodic,
 )
-from agewise.fitting.plausibility import find_outliers
-from agewise.fitting.readings import Readings
 from agewise.fitting.report import ClientFit, Fit, Forgone, origin
 from agewise.fitting.states import States
-from agewise.fitting.tables import Progress
 from agewise.planning import plan
 from agewise.problem import Client, Problem
 from agewise.process import MeasuredLaw, Process
-from agewise.process.joint import Array
+from agewise.progress import Progress
+from agewise.readings import Readings
+from agewise.readings.plausibility import find_outliers
 
 Kind = Literal["measured", "periodic", "chain"]
 KINDS: tuple[str, ...] = get_args(Kind)

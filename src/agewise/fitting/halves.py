@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agewise.arrays import Array
 from agewise.fitting.laws import WEEK, Codes
-from agewise.process.joint import Array
 
 FEWEST_WEEKS = 10
 """Weeks below which their random halves are too few to tell drift from weeks that differ."""

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.errors import InvalidInput, one_of, positive, whole
+from agewise.arrays import Array
+from agewise.checks import one_of, positive, whole
+from agewise.errors import InvalidInput
 from agewise.fitting.defaults import CONFIDENCE, DRAWN_BY, SAMPLED, Sampled
 from agewise.privacy.mechanisms import laplace
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, block_inflation, delta_limit
-from agewise.process.joint import Array
 from agewise.process.limits import table_delta
 
 Codes = NDArray[np.int8]

@@ -7,10 +7,10 @@ from typing import Any
 
 from agewise.fitting.assumptions import TOGETHER, Assumptions
 from agewise.fitting.laws import CountNoise
-from agewise.fitting.plausibility import Outliers
-from agewise.fitting.readings import Quality
 from agewise.fitting.states import States
 from agewise.problem import Problem
+from agewise.readings import Quality
+from agewise.readings.plausibility import Outliers
 
 SHOWN = 100
 """Names of entities that are spelt out in statements."""

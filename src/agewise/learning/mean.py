@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import InvalidInput, finite_array, one_of, whole
+from agewise.arrays import Array, nearest_states
+from agewise.checks import finite_array, one_of, whole
+from agewise.errors import InvalidInput
 from agewise.process import Process
-from agewise.process.joint import Array
 
 Estimator = Literal["plain", "propagated"]
 ESTIMATORS: tuple[str, ...] = get_args(Estimator)
@@ -56,8 +56,6 @@ def estimate_mean(
         raise InvalidInput("records", f"{values.size} records", f"{samples}, as planned")
     if release.shape != states.shape:
         raise InvalidInput("release", f"of shape {release.shape}", f"shape {states.shape}")
-    order = np.argsort(states)
-    middles = (states[order][1:] + states[order][:-1]) / 2
-    nearest = order[np.searchsorted(middles, values, side="left")]
+    nearest = nearest_states(values, states)
     moved = int((states[nearest] != values).sum())
     return math.fsum(release[nearest].tolist()) / values.size, moved

@@ -9,10 +9,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.errors import InvalidInput, whole
+from agewise.arrays import Array
+from agewise.checks import whole
+from agewise.errors import InvalidInput
 from agewise.noise import SlotTable, slot_table
 from agewise.problem import Client, Problem
-from agewise.process.joint import Array
 
 
 @dataclass(frozen=True)

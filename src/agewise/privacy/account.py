@@ -10,7 +10,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from agewise.errors import AgewiseError, InvalidInput, positive
+from agewise.checks import positive
+from agewise.errors import AgewiseError, InvalidInput
 from agewise.mixing import Method
 from agewise.privacy.composition import Release, Total, composed_totals
 from agewise.process import Process

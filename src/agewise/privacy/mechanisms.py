@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.errors import InvalidInput, positive
+from agewise.checks import positive
+from agewise.errors import InvalidInput
 
 LARGEST_INTEGER = 2**53
 LARGEST_SCALE = {float: 1e300, int: 2.0**50}

@@ -7,8 +7,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import InvalidInput, finite_array, whole
-from agewise.process.joint import Array
+from agewise.arrays import Array
+from agewise.checks import finite_array, whole
+from agewise.errors import InvalidInput
 
 ALL_SETS = 8
 """States up to which every set of them is bounded; beyond, single states are."""

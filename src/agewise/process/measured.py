@@ -5,15 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.errors import InvalidInput, finite_array, whole
-from agewise.process.joint import (
-    Array,
-    JointLaw,
-    as_states,
-    fingerprint,
-    frozen,
-    refuse_negative,
-)
+from agewise.arrays import Array, frozen
+from agewise.checks import finite_array, whole
+from agewise.errors import InvalidInput
+from agewise.process.joint import JointLaw, as_states, fingerprint, refuse_negative
 from agewise.process.limits import table_delta
 
 

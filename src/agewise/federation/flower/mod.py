@@ -27,7 +27,9 @@ from flwr.app import (
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.serverapp import Grid
 
-from agewise.errors import InvalidInput, positive
+from agewise.arrays import Array
+from agewise.checks import positive
+from agewise.errors import InvalidInput
 from agewise.federation.client import OrderRefused, own_terms
 from agewise.federation.flower.client_app import RECORD, node_of, order_in, refuse
 from agewise.federation.flower.conductor import introductions
@@ -40,7 +42,6 @@ from agewise.privacy.account import Event, now
 from agewise.privacy.ageing import aged_epsilon, classical_epsilon
 from agewise.privacy.ledger import Ledger
 from agewise.privacy.mechanisms import laplace, seeded_laplace
-from agewise.process.joint import Array
 
 NORM_SLACK = 1 + 1e-9
 """What rounding may add to a clipped norm."""

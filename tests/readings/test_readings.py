@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 import agewise as aw
-from agewise.fitting.readings import read_readings
-from agewise.fitting.tables import Columns, infer_columns
+from agewise.readings import Columns, infer_columns, read_readings
 
 LONDON = Path(__file__).parents[3] / "shared" / "data" / "london"
 START = datetime(2013, 1, 1, tzinfo=UTC)
@@ -407,7 +406,7 @@ def test_wrong_names_zones_and_files(tmp_path):
 
 PEAK = """
 import resource, sys
-from agewise.fitting.readings import Columns, read_readings
+from agewise.readings import Columns, read_readings
 found = read_readings(sys.argv[1], Columns("meter", "time", "wh"))
 print(found.values.size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
