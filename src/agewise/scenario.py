@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from difflib import get_close_matches
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,44 +31,7 @@ VERSION = 1
 MOST_LINES = 100
 """Problems of one file beyond which they are counted only."""
 
-TEMPLATE = """\
-# A federation to plan for. Every key is explained; delete what you do not need.
-# Plan it with: agewise plan my_federation.toml
-version = 1
-name = "my_federation"
-unit = "Wh"                  # for labels only
-
-aggregate_at = 10            # the slot in which the server aggregates; slots are 1, 2, ...
-epsilon = 0.1                # privacy target of every client about its records in that slot
-# capacity = 1               # how many clients may collect in one slot; leave out for any number
-
-mixing = "exact"             # whose knowledge is assumed: exact, own_law, any_prior or spectral
-estimator = "propagated"     # plain: average as collected; propagated: move records forward first
-calibration = "formula"      # formula, or tight (less noise; with mixing exact or own_law)
-objective = "exact"          # exact: closed form; bound: Theorem 1; simulated: Monte Carlo
-
-states = [20, 50, 100, 200]  # the values that a record can take; a client may have its own
-
-[[clients]]
-name = "north"
-samples = 100                # records it collects; its weight in proportion
-law = [0.8, 0.2, 0.0, 0.0]   # of a record at collection; leave out for the process's own law
-process = { kind = "birth_death", up = 0.1, down = 0.2 }
-
-[[clients]]
-name = "south"
-samples = 250
-# Any chain: row = from, column = to, each row sums to 1.
-process = { kind = "chain", transition = [
-  [0.7, 0.3, 0.0, 0.0],
-  [0.1, 0.6, 0.3, 0.0],
-  [0.0, 0.2, 0.6, 0.2],
-  [0.0, 0.0, 0.4, 0.6],
-] }
-
-# A day profile has one matrix for each slot of the day, the first for the step from slot 1 to 2:
-# process = { kind = "periodic", transitions = [[[...]], [[...]]] }
-"""
+TEMPLATE = (files("agewise") / "template.toml").read_text(encoding="utf-8")
 """What `agewise init` writes."""
 
 
@@ -110,9 +74,13 @@ class _Measured(_Entry):
 
     def build(self, states: list[float]) -> Process:
         return MeasuredLaw(
-            self.joints, self.limits, states, confidence=self.confidence, day=self.day,
+            self.joints,
+            self.limits,
+            states,
+            confidence=self.confidence,
+            day=self.day,
             assumes=self.assumes,
-        )  # fmt: skip
+        )
 
 
 _KINDS: dict[str, type[_Entry]] = {
@@ -342,13 +310,18 @@ def _process_to_dict(client: Client) -> dict[str, Any]:
     if isinstance(client.process, MeasuredLaw):
         law = client.process
         return {
-            "kind": "measured", "joints": law.joints.tolist(), "limits": law.limits.tolist(),
-            "confidence": law.confidence, "day": law.day, "assumes": law.assumes,
-        }  # fmt: skip
+            "kind": "measured",
+            "joints": law.joints.tolist(),
+            "limits": law.limits.tolist(),
+            "confidence": law.confidence,
+            "day": law.day,
+            "assumes": law.assumes,
+        }
     raise InvalidInput(
-        f"process of client {client.name!r}", type(client.process).__name__,
+        f"process of client {client.name!r}",
+        type(client.process).__name__,
         "a MarkovChain, a PeriodicChain or a MeasuredLaw in a scenario file",
-    )  # fmt: skip
+    )
 
 
 def first_complaint(error: ValidationError) -> InvalidInput:

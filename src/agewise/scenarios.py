@@ -80,19 +80,26 @@ def london_fitted() -> Problem:
         Client(
             one["name"],
             MeasuredLaw(
-                one["joints"], one["limits"], document["states"],
-                confidence=document["confidence"], day=document["day"],
+                one["joints"],
+                one["limits"],
+                document["states"],
+                confidence=document["confidence"],
+                day=document["day"],
                 assumes=document["assumes"],
             ),
             samples=one["samples"],
         )
         for one in document["clients"]
-    ]  # fmt: skip
+    ]
     slots = len(document["clients"][0]["joints"])
     return Problem(
-        clients, aggregate_at=slots, epsilon=0.5, name="london_fitted", unit="Wh",
+        clients,
+        aggregate_at=slots,
+        epsilon=0.5,
+        name="london_fitted",
+        unit="Wh",
         origin=document["origin"],
-    )  # fmt: skip
+    )
 
 
 BUILT_IN: dict[str, Callable[[], Problem]] = {

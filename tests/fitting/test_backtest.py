@@ -8,7 +8,8 @@ import pytest
 from test_fit import CHAIN, LONDON, readings, walk
 
 import agewise as aw
-from agewise.fitting.backtest import _judge, _Watched, replay_adversary, replay_plans
+from agewise.fitting.adversary import _judge, _Watched, replay_adversary
+from agewise.fitting.backtest import replay_plans
 from agewise.fitting.fit import fit
 from agewise.fitting.states import given_states
 from agewise.readings import read_readings

@@ -123,6 +123,17 @@ def test_the_measured_law_covers_the_truth_and_earns_credit(meters):
     )
 
 
+def test_states_may_be_levels_or_left_to_the_readings(meters):
+    found = aw.read_readings(meters)
+    choices = {"epsilon": 0.5, "first_slot": 10, "slots": 6}
+    by_levels = aw.fit(found, [10, 20], **choices)
+    same = fit(found, given_states([10, 20], found.values), **choices)
+    assert by_levels.to_dict() == same.to_dict()
+    assert by_levels.problem == same.problem
+    chosen = aw.fit(found, **choices).states
+    assert (chosen.how, chosen.values.tolist()) == ("least error", [10, 20])
+
+
 def test_the_population_is_another_claim(meters):
     found = read_readings(meters)
     states = given_states([10, 20], found.values)

@@ -95,24 +95,41 @@ def fit_command(
 
     if (count_epsilon is None) != (ledgers is None):
         raise InvalidInput(
-            "--count-epsilon, --ledgers", "one without the other", "both, or neither",
+            "--count-epsilon, --ledgers",
+            "one without the other",
+            "both, or neither",
             "What noisy counts tell has to be accounted for.",
-        )  # fmt: skip
+        )
     columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
     found = given.read(readings, columns, timezone, aggregate_at, slots)
     chosen = given.choose_states(states, quantiles, least_error, found.readings)
     members = given.choose_groups(groups, found.readings, each=each)
     with progress_bar("measuring") as advance:
         made = fit(
-            found.readings, chosen, epsilon=epsilon, first_slot=found.first_slot,
-            slots=found.slots, groups=members, kind=kind, adversary=adversary, sampled=sampled,
-            calendar=calendar, confidence=confidence, worst_limit=worst_limit,
-            most_left_out=most_left_out, count_epsilon=count_epsilon, name=out.stem, unit=unit,
+            found.readings,
+            chosen,
+            epsilon=epsilon,
+            first_slot=found.first_slot,
+            slots=found.slots,
+            groups=members,
+            kind=kind,
+            adversary=adversary,
+            sampled=sampled,
+            calendar=calendar,
+            confidence=confidence,
+            worst_limit=worst_limit,
+            most_left_out=most_left_out,
+            count_epsilon=count_epsilon,
+            name=out.stem,
+            unit=unit,
             progress=advance,
-        )  # fmt: skip
+        )
     folder = output_folder(report, "--report")
-    _write(out, _header(made) + dump_scenario(made.problem),
-           (lambda: record_fit(made, ledgers)) if ledgers is not None else None)  # fmt: skip
+    _write(
+        out,
+        _header(made) + dump_scenario(made.problem),
+        (lambda: record_fit(made, ledgers)) if ledgers is not None else None,
+    )
     if as_json:
         print_json({**made.to_dict(), "scenario": str(out)})
     else:
@@ -174,22 +191,36 @@ def _print(made: Fit) -> None:
     unit = f" {escape(made.problem.unit)}" if made.problem.unit else ""
     screen = console()
     facts: list[tuple[str, Any]] = [
-        ("readings", f"{quality.rows} rows, {quality.entities} entities, every "
-         f"{quality.resolution_minutes:.4g} min from {quality.first} to {quality.last}"),
-        ("left out", f"{quality.not_numbers} no numbers, {quality.negative} negative, "
-         f"{quality.off_grid} off the grid, {quality.clock_change} in hours that clocks skip, "
-         f"{quality.duplicates_same} said twice"),
-        ("kept", f"{quality.used} readings, {quality.duplicates_averaged} of them averaged with "
-         f"others; {quality.missing} slots without one"),
-    ]  # fmt: skip
+        (
+            "readings",
+            f"{quality.rows} rows, {quality.entities} entities, every "
+            f"{quality.resolution_minutes:.4g} min from {quality.first} to {quality.last}",
+        ),
+        (
+            "left out",
+            f"{quality.not_numbers} no numbers, {quality.negative} negative, "
+            f"{quality.off_grid} off the grid, {quality.clock_change} in hours that clocks skip, "
+            f"{quality.duplicates_same} said twice",
+        ),
+        (
+            "kept",
+            f"{quality.used} readings, {quality.duplicates_averaged} of them averaged with "
+            f"others; {quality.missing} slots without one",
+        ),
+    ]
     left_out = [*quality.left_out, *made.left_out]
     for why in dict.fromkeys(why for _, why in left_out):
         names = [name for name, reason in left_out if reason == why]
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
         facts.append(("left out", f"{escape(', '.join(names[:8]))}{more}: {why}"))
     levels = ", ".join(f"{level:.4g}" for level in made.states.values)
-    facts.append(("states", f"{levels}{unit} ({made.states.how}); off by "
-                  f"{made.states.error:.3g}{unit} (root mean square)"))  # fmt: skip
+    facts.append(
+        (
+            "states",
+            f"{levels}{unit} ({made.states.how}); off by "
+            f"{made.states.error:.3g}{unit} (root mean square)",
+        )
+    )
     facts += [("verdict", escape(line)) for line in checked.verdict]
     grid = Table.grid(padding=(0, 2))
     for name, text in facts:
@@ -205,8 +236,9 @@ def _print(made: Fit) -> None:
         screen.print(
             f"Δ by client, limits at {made.confidence:.0%}; adversary: {made.adversary}, sampled: "
             f"{made.sampled}",
-            style="italic", highlight=False,
-        )  # fmt: skip
+            style="italic",
+            highlight=False,
+        )
         shown = Table(box=box.SIMPLE_HEAD)
         for heading in ("client", "entities", "age", "measured", "limit"):
             shown.add_column(heading, justify="left" if heading == "client" else "right")
@@ -214,9 +246,12 @@ def _print(made: Fit) -> None:
             last = len(client.limits) - 1
             for age in sorted({a for a in (1, 2, 4, 8, 16, last) if a <= last}):
                 shown.add_row(
-                    escape(client.name), str(client.entities), str(age),
-                    f"{client.estimates[last - age]:.3f}", f"{client.limits[last - age]:.3f}",
-                )  # fmt: skip
+                    escape(client.name),
+                    str(client.entities),
+                    str(age),
+                    f"{client.estimates[last - age]:.3f}",
+                    f"{client.limits[last - age]:.3f}",
+                )
         screen.print(shown)
         if any(client.inflation > 1 for client in made.clients):
             widest = max(client.inflation for client in made.clients)

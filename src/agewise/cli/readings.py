@@ -108,8 +108,9 @@ def read(
         local = sorted({f"{time.astimezone(zone):%H:%M}" for time in at})
         people.print(
             f"--aggregate-at {escape(aggregate_at)} is UTC: {' or '.join(local)} in {timezone}.",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
+            soft_wrap=True,
+            highlight=False,
+        )
     count = defaults.whole_day(found.day) if slots is None else slots
     return Chosen(found, (slot - count + 1) % found.day, count)
 
@@ -134,11 +135,15 @@ def choose_columns(
         columns = infer_columns(file, entity, timestamp, value, wide=wide)
     people.print(
         f"Taking {escape(columns.timestamp)} as the time"
-        + (", every other column as an entity" if columns.wide else
-           f", {escape(columns.entity)} as the entity, {escape(columns.value)} as the reading")
+        + (
+            ", every other column as an entity"
+            if columns.wide
+            else f", {escape(columns.entity)} as the entity, {escape(columns.value)} as the reading"
+        )
         + "; --timestamp, --entity, --value and --wide say otherwise.",
-        soft_wrap=True, highlight=False,
-    )  # fmt: skip
+        soft_wrap=True,
+        highlight=False,
+    )
     if not yes and sys.stdin.isatty() and people.is_terminal:
         typer.confirm("Is that right?", default=True, abort=True, err=True)
     return columns
@@ -202,9 +207,10 @@ def choose_groups(path: Path | None, found: Readings, *, each: bool) -> dict[str
                     continue
                 if len(cells) != len(names) or not row["entity"] or not row["client"]:
                     raise InvalidInput(
-                        f"--groups: row {number} of {path}", sign.join(cells),
+                        f"--groups: row {number} of {path}",
+                        sign.join(cells),
                         "an entity and a client",
-                    )  # fmt: skip
+                    )
                 members = groups.setdefault(row["client"], [])
                 (members if row["entity"] in known else unread).append(row["entity"])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -223,6 +229,7 @@ def choose_groups(path: Path | None, found: Readings, *, each: bool) -> dict[str
         people.print(
             f"[yellow]In {escape(str(path))}, but without usable readings: "
             f"{escape(', '.join(unread[:8]))}{more}.[/]",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
+            soft_wrap=True,
+            highlight=False,
+        )
     return groups

@@ -112,10 +112,12 @@ def check_assumptions(
     pooled = fit_chain(codes, values)
     rng = np.random.default_rng(seed)
     effects = _effects(codes, size, day, starts)
-    simulated = np.array([
-        _effects(_simulate(pooled.transition, codes, day, rng), size, day, starts)
-        for _ in range(simulations)
-    ])  # fmt: skip
+    simulated = np.array(
+        [
+            _effects(_simulate(pooled.transition, codes, day, rng), size, day, starts)
+            for _ in range(simulations)
+        ]
+    )
     memory_p, day_night_p, season_p = (1 + (simulated >= effects).sum(axis=0)) / (simulations + 1)
     memory, day_night, season = effects
     memory_control = float(simulated[:, 0].mean())
@@ -137,12 +139,21 @@ def check_assumptions(
     said = _verdict(memory, memory_control, day_night, season, control, together, checks)
     said += halves.verdict
     return Assumptions(
-        entities=len(codes), balanced=len(chosen), memory=memory,
-        memory_control=memory_control, memory_p=float(memory_p), day_night=day_night,
-        day_night_p=float(day_night_p), season=season, season_p=float(season_p), control=control,
-        together=together, lags=checks, halves=halves,
+        entities=len(codes),
+        balanced=len(chosen),
+        memory=memory,
+        memory_control=memory_control,
+        memory_p=float(memory_p),
+        day_night=day_night,
+        day_night_p=float(day_night_p),
+        season=season,
+        season_p=float(season_p),
+        control=control,
+        together=together,
+        lags=checks,
+        halves=halves,
         verdict=said or ("Nothing speaks against the homogeneous chain at these lags.",),
-    )  # fmt: skip
+    )
 
 
 def _verdict(

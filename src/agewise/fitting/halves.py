@@ -103,10 +103,14 @@ def compare_halves(
     best = near[agreement[:, near].argmax(axis=1)]
     won = agreement[np.arange(len(best)), best] - agreement[:, 0]
     return Halves(
-        drift=float(drift[0]), drift_control=float(drift[1:].mean()), drift_p=_p(drift),
-        shift_minutes=float(best[0]) * 24 * 60 / day, agreement=float(agreement[0, best[0]]),
-        agreement_unshifted=float(agreement[0, 0]), shift_p=_p(won),
-    )  # fmt: skip
+        drift=float(drift[0]),
+        drift_control=float(drift[1:].mean()),
+        drift_p=_p(drift),
+        shift_minutes=float(best[0]) * 24 * 60 / day,
+        agreement=float(agreement[0, best[0]]),
+        agreement_unshifted=float(agreement[0, 0]),
+        shift_p=_p(won),
+    )
 
 
 def _halves(days: int, length: int, exchanges: int, rng: np.random.Generator) -> Array:

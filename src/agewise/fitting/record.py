@@ -31,11 +31,20 @@ def record_fit(made: Fit, folder: Path) -> None:
         law = client.process
         payload = json.dumps(law.joints.tolist() if isinstance(law, MeasuredLaw) else []).encode()
         event = Event(
-            key=key, client=client.name, collect_at=0, aggregate_at=0, epsilon=made.noise.epsilon,
-            aged_epsilon=made.noise.epsilon, sensitivity=float(made.noise.sensitivity),
-            scale=made.noise.scale, private=True,
-            mixing="exact", fingerprint=law.fingerprint, made_at=now(), payload=payload,
-        )  # fmt: skip
+            key=key,
+            client=client.name,
+            collect_at=0,
+            aggregate_at=0,
+            epsilon=made.noise.epsilon,
+            aged_epsilon=made.noise.epsilon,
+            sensitivity=float(made.noise.sensitivity),
+            scale=made.noise.scale,
+            private=True,
+            mixing="exact",
+            fingerprint=law.fingerprint,
+            made_at=now(),
+            payload=payload,
+        )
         with Ledger(ledger_file(folder, client.name)) as ledger:
             _refuse_again(made, ledger, key)
             ledger.release(key, _always(event), Policy(), law)
@@ -44,10 +53,12 @@ def record_fit(made: Fit, folder: Path) -> None:
 def _refuse_again(made: Fit, ledger: Ledger, key: str) -> None:
     if ledger.find(key) is not None:
         raise InvalidInput(
-            "name", repr(made.problem.name), "a name that was not fitted before",
+            "name",
+            repr(made.problem.name),
+            "a name that was not fitted before",
             "Its counts were released already; fitting again is another release, by another name "
             "(--out).",
-        )  # fmt: skip
+        )
 
 
 def _always(event: Event) -> Callable[[list[Event]], Event]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from agewise.fitting.assumptions import TOGETHER, Assumptions
 from agewise.fitting.laws import CountNoise
+from agewise.fitting.left_out import Forgone
+from agewise.fitting.measure import ClientFit
 from agewise.fitting.states import States
 from agewise.problem import Problem
 from agewise.readings import Quality
@@ -20,54 +22,6 @@ NO_LIMIT = (
     "Δ is that of the fitted matrices, with no allowance for their error, and is true only as far "
     "as the readings are such a chain: for comparison, not for a privacy claim."
 )
-
-
-@dataclass(frozen=True)
-class ClientFit:
-    """How one client's law was found. `limits` and `estimates` are Δ by slot, where measured."""
-
-    name: str
-    members: tuple[str, ...]
-    pairs: int
-    inflation: float
-    estimates: tuple[float, ...]
-    limits: tuple[float, ...]
-
-    @property
-    def entities(self) -> int:
-        """How many entities take part."""
-        return len(self.members)
-
-
-@dataclass(frozen=True)
-class Forgone:
-    """What entities that were left out would be worth: each pair is without and with them.
-
-    `noise` is the standard deviation of the noise in the aggregate, `loss` the gap of the best plan
-    (unit squared).
-    """
-
-    entities: int
-    whose: str
-    how: str
-    records: tuple[int, int]
-    noise: tuple[float, float]
-    loss: tuple[float, float]
-
-    def sentence(self, unit: str) -> str:
-        """Say it to people."""
-        of, square = (f" {unit}", f" {unit}²") if unit else ("", "")
-        noise, loss = ([_rounded(x) for x in pair] for pair in (self.noise, self.loss))
-        return (
-            f"With the {self.entities} left out {self.whose}, there would be {self.records[1]} "
-            f"records instead of {self.records[0]}, noise of {noise[1]} instead of {noise[0]}{of} "
-            f"(standard deviation) and a loss of {loss[1]} instead of {loss[0]}{square}: "
-            f"{self.how}."
-        )
-
-
-def _rounded(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 @dataclass(frozen=True)

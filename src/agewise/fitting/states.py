@@ -114,6 +114,8 @@ def _error(values: Array, seen: Array) -> float:
 
 def _too_few(found: int, wanted: int) -> InvalidInput:
     return InvalidInput(
-        "readings", f"{found} distinct values", f"{wanted} or more for {wanted} states",
+        "readings",
+        f"{found} distinct values",
+        f"{wanted} or more for {wanted} states",
         "Ask for fewer states.",
-    )  # fmt: skip
+    )

@@ -152,7 +152,7 @@ def _by_units(units: Array, sets: Array, needed: Array) -> Array:
     """For each set and y, the least share that bets against all larger ones have ruined.
 
     If the true share is at least p, a bettor on (p · pairs in y − pairs in the set and y) of each
-    unit gains nothing on average, so that his wealth exceeds 1/failure with at most that chance.
+    unit gains nothing on average, so that their wealth exceeds 1/failure with at most that chance.
     It grows with p: the limit is where it gets there.
     """
     inside = np.einsum("ax,uxy->auy", sets, units)

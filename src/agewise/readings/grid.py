@@ -92,9 +92,13 @@ class Readings:
         last = first + timedelta(days=1) / self.day * (values.shape[1] - 1)
         used = int(np.isfinite(values).sum())
         quality = replace(
-            self.quality, slots=values.shape[1], first=first.isoformat(), last=last.isoformat(),
-            used=used, missing=values.size - used,
-        )  # fmt: skip
+            self.quality,
+            slots=values.shape[1],
+            first=first.isoformat(),
+            last=last.isoformat(),
+            used=used,
+            missing=values.size - used,
+        )
         return replace(self, values=values, first=first, quality=quality)
 
 
@@ -130,9 +134,11 @@ def read_readings(
     values, same, averaged = _fill(again, grid)
     if named.wide and same + averaged > counts["good"] / 4:
         raise InvalidInput(
-            f"readings of {file}", "the same times over and over", "each time once in a wide file",
+            f"readings of {file}",
+            "the same times over and over",
+            "each time once in a wide file",
             "Is the file long? Then name its columns, and do not say --wide.",
-        )  # fmt: skip
+        )
     filled = np.isfinite(values).mean(axis=1)
     kept = filled >= at_least
     left_out = tuple(
@@ -146,10 +152,12 @@ def read_readings(
     if 2 * totals.sum() > kept.sum():
         first = names[int(totals.argmax())]
         raise InvalidInput(
-            f"readings of {file}", f"{totals.sum()} of {kept.sum()} entities that hardly ever fall "
-            f"(such as {first!r}), like totals on a meter", "what was used in each slot",
+            f"readings of {file}",
+            f"{totals.sum()} of {kept.sum()} entities that hardly ever fall "
+            f"(such as {first!r}), like totals on a meter",
+            "what was used in each slot",
             "Take differences of each entity's readings in order of time first.",
-        )  # fmt: skip
+        )
     kept &= ~totals
     left_out += tuple(
         (name, "hardly ever falls, like the total on a meter: take differences first")
@@ -160,14 +168,23 @@ def read_readings(
         values = values[kept]
     used = int(np.isfinite(values).sum())
     quality = Quality(
-        rows=counts["rows"], entities=len(values), slots=values.shape[1],
-        resolution_minutes=grid.step / 60, first=grid.time(0).isoformat(),
+        rows=counts["rows"],
+        entities=len(values),
+        slots=values.shape[1],
+        resolution_minutes=grid.step / 60,
+        first=grid.time(0).isoformat(),
         last=grid.time(grid.slots - 1).isoformat(),
-        timezone=timezone, used=used, duplicates_same=same, duplicates_averaged=averaged,
-        not_numbers=counts["bad"] - counts["negative"], negative=counts["negative"],
-        clock_change=counts["skipped"], off_grid=grid.off,
-        missing=values.size - used, left_out=left_out,
-    )  # fmt: skip
+        timezone=timezone,
+        used=used,
+        duplicates_same=same,
+        duplicates_averaged=averaged,
+        not_numbers=counts["bad"] - counts["negative"],
+        negative=counts["negative"],
+        clock_change=counts["skipped"],
+        off_grid=grid.off,
+        missing=values.size - used,
+        left_out=left_out,
+    )
     members = tuple(name for name, keep in zip(names, kept, strict=True) if keep)
     return Readings(members, values, DAY // grid.step, grid.time(0), quality)
 
@@ -201,10 +218,16 @@ def _fill(readings: Iterator[pl.DataFrame], grid: Grid) -> tuple[Array, int, int
     same = averaged = 0
     if again:
         number = pl.col("number")
-        more = pl.concat(again).group_by("cell").agg(
-            number.sum().alias("sum"), pl.len().alias("times"), number.min().alias("low"),
-            number.max().alias("high"),
-        )  # fmt: skip
+        more = (
+            pl.concat(again)
+            .group_by("cell")
+            .agg(
+                number.sum().alias("sum"),
+                pl.len().alias("times"),
+                number.min().alias("low"),
+                number.max().alias("high"),
+            )
+        )
         cell, times = more["cell"].to_numpy(), more["times"].to_numpy()
         alike = (more["low"].to_numpy() == values[cell]) & (more["high"].to_numpy() == values[cell])
         same, averaged = int(times[alike].sum()), int(times[~alike].sum())

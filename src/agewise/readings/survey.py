@@ -63,16 +63,21 @@ def survey(
         placed = pl.col("at").is_not_null() & pl.col("entity").is_not_null()
         counts += Counter(
             block.select(
-                rows=pl.len(), good=GOOD.sum(), bad=(placed & ~GOOD).sum(),
+                rows=pl.len(),
+                good=GOOD.sum(),
+                bad=(placed & ~GOOD).sum(),
                 negative=(placed & (pl.col("number") < 0)).sum(),
-                lost=_LOST.sum(), skipped=pl.col("skipped").sum(),
+                lost=_LOST.sum(),
+                skipped=pl.col("skipped").sum(),
                 nobody=pl.col("entity").is_null().sum(),
             ).row(0, named=True)
-        )  # fmt: skip
+        )
         for what, is_so in (("lost", _LOST), ("nobody", pl.col("entity").is_null())):
             some = block.filter(is_so).head(SHOWN)
-            odd[what] += [(row, "nothing" if t is None else repr(str(t)))
-                          for row, t in some.select(ROW, "timestamp").rows()]  # fmt: skip
+            odd[what] += [
+                (row, "nothing" if t is None else repr(str(t)))
+                for row, t in some.select(ROW, "timestamp").rows()
+            ]
         if wide:
             text = block.filter(pl.col("number").is_null() & pl.col("value").is_not_null())
             words.update(text["entity"].to_list())
@@ -89,25 +94,29 @@ def survey(
             f"{counts['lost']} that cannot be read ({_shown(file, odd['lost'])})",
             "dates with a time, such as 2013-01-31 23:30, or seconds since 1970",
             time_hint(odd["lost"][0][1].strip("'")) or "Correct or remove those rows.",
-        )  # fmt: skip
+        )
     if counts["nobody"]:
         raise InvalidInput(
             f"readings: entities of {file}",
             f"{counts['nobody']} rows without one ({_shown(file, odd['nobody'])})",
-            "an entity in every row", "Complete or remove those rows.",
-        )  # fmt: skip
+            "an entity in every row",
+            "Complete or remove those rows.",
+        )
     if not counts["good"]:
         raise InvalidInput(
-            f"readings of {file}", f"without a usable row ({counts['rows']} rows, "
+            f"readings of {file}",
+            f"without a usable row ({counts['rows']} rows, "
             f"{counts['negative']} negative, {counts['bad'] - counts['negative']} no numbers)",
             "one reading or more",
-        )  # fmt: skip
+        )
     profile = _profile(pl.concat(parts)) if parts else pl.DataFrame({"entity": []})
     for name in words.keys() - set(profile["entity"].unique().to_list()):
         raise InvalidInput(
-            f"column {name!r} of {file}", "without a number", "numbers in all of a wide file",
+            f"column {name!r} of {file}",
+            "without a number",
+            "numbers in all of a wide file",
             "Is the file long? Then do not say --wide; else leave the column out.",
-        )  # fmt: skip
+        )
     absent = sorted(set(wanted or ()) - set(profile["entity"].unique().to_list()))
     if absent:
         raise InvalidInput("entities", repr(absent[0]), f"entities with readings in {file}")
@@ -135,20 +144,23 @@ def find_grid(profile: pl.DataFrame, file: Path, at_least: float) -> Grid:
     off = int(profile["times"].sum()) - int(placed["times"].sum())
     if off > MOST_OFF * int(profile["times"].sum()):
         raise InvalidInput(
-            f"readings: times of {file}", f"{off} of {int(profile['times'].sum())} off the grid "
+            f"readings: times of {file}",
+            f"{off} of {int(profile['times'].sum())} off the grid "
             f"of {step / 60:g} min from {datetime.fromtimestamp(begin, tz=UTC):%Y-%m-%d %H:%M:%S}",
             f"{MOST_OFF:.0%} at most",
             "Clock changes do that to steps of more than an hour: give times in UTC.",
-        )  # fmt: skip
+        )
     grid = Grid(names, step, begin, (end - begin) // step + 1, off)
     most = placed.group_by("entity").agg(pl.col("times").sum())["times"].max()
     if isinstance(most, int) and most < at_least * grid.slots:
         raise too_thin(file, at_least, grid)
     if len(names) * grid.slots > MOST_CELLS:
         raise InvalidInput(
-            "readings", f"{len(names)} entities times {grid.slots} slots",
-            f"at most {MOST_CELLS} cells", "Read part of the entities at a time.",
-        )  # fmt: skip
+            "readings",
+            f"{len(names)} entities times {grid.slots} slots",
+            f"at most {MOST_CELLS} cells",
+            "Read part of the entities at a time.",
+        )
     return grid
 
 
@@ -156,9 +168,11 @@ def too_thin(file: Path, at_least: float, grid: Grid) -> InvalidInput:
     """The refusal of readings that have too many gaps."""
     first, last = grid.time(0).date(), grid.time(grid.slots - 1).date()
     return InvalidInput(
-        f"readings of {file}", f"no entity with {at_least:.0%} of the slots from {first} to {last}",
-        "fuller readings", "Look for a stray date.",
-    )  # fmt: skip
+        f"readings of {file}",
+        f"no entity with {at_least:.0%} of the slots from {first} to {last}",
+        "fuller readings",
+        "Look for a stray date.",
+    )
 
 
 def _resolution(profile: pl.DataFrame, file: Path) -> int:
@@ -171,9 +185,7 @@ def _resolution(profile: pl.DataFrame, file: Path) -> int:
         (times.sum().over("entity") > 1) & (times * 2 >= times.max().over("entity"))
     )
     around = pl.concat([second.sort(), second.min() + DAY]).diff().drop_nulls()
-    steps = (
-        regular.group_by("entity").agg(around.mode().min().alias("step")).sort("entity")
-    )  # fmt: skip
+    steps = regular.group_by("entity").agg(around.mode().min().alias("step")).sort("entity")
     found = sorted(steps["step"].unique().to_list())
     if not found:
         raise InvalidInput(f"readings of {file}", "one reading an entity", "a series of readings")
@@ -183,12 +195,16 @@ def _resolution(profile: pl.DataFrame, file: Path) -> int:
             for one in found[:3]
         )
         raise InvalidInput(
-            f"readings: resolution of {file}", f"mixed ({shown})", "one resolution for all",
+            f"readings: resolution of {file}",
+            f"mixed ({shown})",
+            "one resolution for all",
             "Bring them to one grid first.",
-        )  # fmt: skip
+        )
     if DAY % found[0]:
         raise InvalidInput(
-            "resolution", f"{found[0]} s between readings", "seconds that divide a day of 86,400 s",
+            "resolution",
+            f"{found[0]} s between readings",
+            "seconds that divide a day of 86,400 s",
             "Bring the readings to such a grid first.",
-        )  # fmt: skip
+        )
     return int(found[0])
