@@ -16,6 +16,7 @@ PACKAGE = ROOT / "src" / "agewise"
 ORDER = [
     "errors",
     "progress",
+    "wording",
     "checks",
     "arrays",
     "process",

@@ -35,6 +35,23 @@ def positive(field: str, value: float, remedy: str = "") -> float:
     return number
 
 
+def fraction(field: str, value: float, *, with_zero: bool = False, with_one: bool = False) -> float:
+    """Return `value` as a float, refusing anything but a number between 0 and 1.
+
+    The ends count only where that is said.
+    """
+    number = _number(value)
+    inside = number is not None and (
+        0 < number < 1 or (with_zero and number == 0) or (with_one and number == 1)
+    )
+    if number is None or not inside:
+        low = "from 0" if with_zero else "above 0"
+        high = "at most 1" if with_one else "below 1"
+        allowed = "from 0 to 1" if with_zero and with_one else f"{low} and {high}"
+        raise InvalidInput(field, value, allowed)
+    return number
+
+
 def whole(field: str, value: int, low: int, high: int | None = None, remedy: str = "") -> int:
     """Return `value` as an int, refusing anything but a whole number from `low` to `high`."""
     number = _number(value)

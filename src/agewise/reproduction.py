@@ -86,7 +86,7 @@ class Claim:
 
 
 def timeline(problem: Problem | None = None) -> Plan:
-    """Return the plan of figure 1: London, one upload a slot."""
+    """Return the plan of figure 1: London, one upload per slot."""
     return plan((problem or london()).replace(capacity=1), method="exhaustive")
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from agewise.problem import Client, Objective, Problem
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, Process, birth_death
 from agewise.process.joint import as_states
 from agewise.scenarios import BUILT_IN
+from agewise.wording import did_you_mean
 
 VERSION = 1
 
@@ -202,7 +202,7 @@ def _states(index: int, one: _ClientEntry, common: list[float] | None) -> list[f
 
 
 @contextmanager
-def _noting(problems: dict[str, InvalidInput], where: str = "") -> Iterator[None]:
+def _collecting(problems: dict[str, InvalidInput], where: str = "") -> Iterator[None]:
     """Add what is refused to the problems by message, each once, and go on."""
     try:
         yield
@@ -217,7 +217,7 @@ def _deeper_problems(document: dict[str, Any], misshapen: Collection[Any]) -> li
     problems: dict[str, InvalidInput] = {}
     common = None if "states" in misshapen else document.get("states")
     if common is not None:
-        with _noting(problems):
+        with _collecting(problems):
             as_states(common)
     without_states = bool(problems) or "states" in misshapen
     entries = document.get("clients")
@@ -227,38 +227,38 @@ def _deeper_problems(document: dict[str, Any], misshapen: Collection[Any]) -> li
         with suppress(ValidationError):  # told already
             one = _ClientEntry.model_validate(raw)
             if one.states is not None or not without_states:
-                client = _looked_at(index, one, common, problems)
+                client = _inspect_client(index, one, common, problems)
         clients.append(client)
     someone = Client("someone", birth_death(0.5, 0.5, (0, 1)))
     choices: dict[str, Any] = {"aggregate_at": 1, "epsilon": 1.0}
     for name, value in document.items():
         if name in _CHOICES and name not in misshapen:
-            with _noting(problems):
+            with _collecting(problems):
                 Problem([someone], **{**choices, name: value})
                 choices[name] = value
     whole = [one for one in clients if one is not None]
     if len(whole) == len(clients) and "clients" not in misshapen:
         numbered = [replace(one, name=str(index)) for index, one in enumerate(whole)]
         for members in (whole, numbered):  # by number, so that equal names hide nothing else
-            with _noting(problems):
+            with _collecting(problems):
                 Problem(members, **choices)
     return list(problems.values())
 
 
-def _looked_at(
+def _inspect_client(
     index: int, one: _ClientEntry, common: list[float] | None, problems: dict[str, InvalidInput]
 ) -> Client | None:
     """Note all that is wrong with a client; return it if that can be had at all."""
     where = f"clients[{index}]: "
-    with _noting(problems, where):
+    with _collecting(problems, where):
         states = _states(index, one, common)
         process: Process | None = None
-        with _noting(problems, where):
+        with _collecting(problems, where):
             process = one.process.build(states)
         if process is None:  # law, samples and weight can be looked at all the same
             process = MarkovChain(np.eye(len(states)), states)
         for given in ({"law": one.law}, {"samples": one.samples}, {"weight": one.weight}):
-            with _noting(problems, where):
+            with _collecting(problems, where):
                 Client(one.name, process, **given)
         with suppress(InvalidInput):
             return Client(one.name, process, one.law, one.samples, one.weight)
@@ -363,9 +363,3 @@ def _complaint(error: ErrorDetails, model: type[BaseModel] | None = None) -> Inv
     if error["type"] == "missing":
         value, allowed = "missing", "a value" if allowed == "field required" else allowed
     return InvalidInput(path or "scenario", value, allowed, remedy)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a question that names the known word next to a misspelt one, if one is near."""
-    near = get_close_matches(word, list(known), 1)
-    return f"Did you mean {near[0]}?" if near else ""

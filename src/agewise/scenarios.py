@@ -39,7 +39,7 @@ def london() -> Problem:
 def slow_and_fast() -> Problem:
     """Return four clients of equal size that differ only in how fast their records change.
 
-    One upload a slot. Slow records stay accurate but need long to gain privacy, so they are
+    One upload per slot. Slow records stay accurate but need long to gain privacy, so they are
     collected first; fast ones need only a few slots.
     """
     speeds = {"very slow": 0.02, "slow": 0.08, "fast": 0.25, "very fast": 0.45}

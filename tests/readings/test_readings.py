@@ -122,7 +122,7 @@ def test_zones_in_the_file_are_kept(tmp_path):
         (lambda f: f.with_columns(pl.col("kwh").alias("more")), "2 columns that could be it"),
         (lambda f: f.head(0), "without a usable row|could be"),
         (lambda f: f.with_columns(kwh=pl.lit(-1.0)), "without a usable row"),
-        (lambda f: f.head(1), "one reading an entity"),
+        (lambda f: f.head(1), "one reading per entity"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path, change, words):

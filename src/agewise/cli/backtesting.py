@@ -19,6 +19,7 @@ from agewise.cli.console import (
     progress_bar,
 )
 from agewise.fitting import defaults
+from agewise.wording import listed
 
 if TYPE_CHECKING:
     from agewise.fitting.adversary import Attack
@@ -140,9 +141,8 @@ def backtest(
     screen.print(_attack_table(attacks))
     for one in attacks:
         if one.exposed:
-            more = f" and {len(one.exposed) - 8} more" if len(one.exposed) > 8 else ""
             screen.print(
-                f"Noise by the {_noise(one)} exposes {escape(', '.join(one.exposed[:8]))}{more}: "
+                f"Noise by the {_noise(one)} exposes {escape(listed(one.exposed, given.SHOWN))}: "
                 "each by itself refutes the claim.",
                 highlight=False,
             )

@@ -26,6 +26,7 @@ from agewise.cli.console import (
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.scenario import dump_scenario
+from agewise.wording import listed, printable
 
 if TYPE_CHECKING:
     from agewise.fitting.report import Fit
@@ -164,8 +165,6 @@ def _write(out: Path, text: str, record: Callable[[], None] | None) -> None:
 
 
 def _header(made: Fit) -> str:
-    from agewise.fitting.report import printable  # noqa: PLC0415
-
     lines = [made.problem.origin]
     if made.kind == "measured":
         lines.append(
@@ -211,8 +210,7 @@ def _print(made: Fit) -> None:
     left_out = [*quality.left_out, *made.left_out]
     for why in dict.fromkeys(why for _, why in left_out):
         names = [name for name, reason in left_out if reason == why]
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        facts.append(("left out", f"{escape(', '.join(names[:8]))}{more}: {why}"))
+        facts.append(("left out", f"{escape(listed(names, given.SHOWN))}: {why}"))
     levels = ", ".join(f"{level:.4g}" for level in made.states.values)
     facts.append(
         (

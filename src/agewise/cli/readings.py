@@ -18,10 +18,14 @@ from agewise.cli.console import people, progress_bar
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.fitting.defaults import Adversary, Sampled
+from agewise.wording import listed
 
 if TYPE_CHECKING:
     from agewise.fitting.states import States
     from agewise.readings import Columns, Readings
+
+SHOWN = 8
+"""Entities that are named before the others are counted only."""
 
 ReadingsArgument = Annotated[Path, typer.Argument(help="CSV or Parquet, long or wide.")]
 StatesOption = Annotated[str | None, typer.Option(help="State values, such as 20,50,100,200.")]
@@ -225,10 +229,9 @@ def choose_groups(path: Path | None, found: Readings, *, each: bool) -> dict[str
     if not groups:
         raise InvalidInput("--groups", f"{path}, empty", "an entity and a client a row")
     if unread:
-        more = f" and {len(unread) - 8} more" if len(unread) > 8 else ""
         people.print(
             f"[yellow]In {escape(str(path))}, but without usable readings: "
-            f"{escape(', '.join(unread[:8]))}{more}.[/]",
+            f"{escape(listed(unread, SHOWN))}.[/]",
             soft_wrap=True,
             highlight=False,
         )

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from numpy.typing import ArrayLike
 
-from agewise.checks import one_of, positive, whole
+from agewise.checks import fraction, one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.fitting.assumptions import check_assumptions
@@ -82,10 +82,8 @@ def fit(
     if slots is None:
         slots = defaults.whole_day(readings.day)
     _refuse_senseless(readings, first_slot, slots, kind, adversary, sampled)
-    if not 0 < worst_limit <= 1:
-        raise InvalidInput("worst_limit", worst_limit, "above 0 and at most 1")
-    if not 0 <= most_left_out <= 1:
-        raise InvalidInput("most_left_out", most_left_out, "from 0 to 1")
+    fraction("worst_limit", worst_limit, with_one=True)
+    fraction("most_left_out", most_left_out, with_zero=True, with_one=True)
     noise = None
     if count_epsilon is not None:
         if calendar:

@@ -13,6 +13,7 @@ from agewise.fitting.states import States
 from agewise.problem import Problem
 from agewise.readings import Quality
 from agewise.readings.plausibility import Outliers
+from agewise.wording import listed, printable
 
 SHOWN = 100
 """Names of entities that are spelt out in statements."""
@@ -125,10 +126,8 @@ def origin(made: Fit) -> str:
     for name, reason in (*quality.left_out, *made.left_out):
         by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         said.append(
-            f"Not covered, and not to be among the records: {', '.join(names[:SHOWN])}{more} "
-            f"({reason})."
+            f"Not covered, and not to be among the records: {listed(names, SHOWN)} ({reason})."
         )
     said += [one.sentence(made.problem.unit) for one in made.forgone]
     if made.noise is None and made.outliers:
@@ -150,8 +149,3 @@ def origin(made: Fit) -> str:
             + (f", and the limits, sampled by {made.sampled}, take it not to." if against else ".")
         )
     return printable(" ".join(said))
-
-
-def printable(text: str) -> str:
-    """The text in one line, with what cannot be printed spelt out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

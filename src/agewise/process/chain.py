@@ -43,7 +43,7 @@ class MarkovChain:
             raise InvalidInput(
                 "states",
                 f"{self.states.size} values",
-                f"{self.transition.shape[0]} values, one a row of the transition matrix",
+                f"{self.transition.shape[0]} values, one per row of the transition matrix",
             )
 
     def __repr__(self) -> str:

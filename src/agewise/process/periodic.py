@@ -50,7 +50,7 @@ class PeriodicChain:
             raise InvalidInput(
                 "states",
                 f"{self.states.size} values",
-                f"{self.transitions.shape[1]} values, one a row of the transition matrices",
+                f"{self.transitions.shape[1]} values, one per row of the transition matrices",
             )
 
     def __repr__(self) -> str:

@@ -51,7 +51,7 @@ class Quality:
 class Readings:
     """Readings on a grid: `values[entity, slot]`, NaN where there is none.
 
-    Slot 0 begins at `first` in the data's own time zone; `day` is the number of slots a day.
+    Slot 0 begins at `first` in the data's own time zone; `day` is the number of slots per day.
     Clock changes leave gaps or doubled slots in local time, so the grid is in UTC and
     `first_of_day` says which slot of the day the first one is.
     """

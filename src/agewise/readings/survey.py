@@ -188,7 +188,7 @@ def _resolution(profile: pl.DataFrame, file: Path) -> int:
     steps = regular.group_by("entity").agg(around.mode().min().alias("step")).sort("entity")
     found = sorted(steps["step"].unique().to_list())
     if not found:
-        raise InvalidInput(f"readings of {file}", "one reading an entity", "a series of readings")
+        raise InvalidInput(f"readings of {file}", "one reading per entity", "a series of readings")
     if len(found) > 1:
         shown = ", ".join(
             f"{steps.filter(pl.col('step') == one)['entity'][0]} every {one / 60:g} min"
