@@ -122,8 +122,11 @@ def test_no_assert_guards_anything_in_the_package():
 
 
 def claims():
-    rows = re.findall(r"^\| (.+?) \| .+? \| `(.+?)` \| `(.+?)` \|$",
-                      (ROOT / "docs" / "claims.md").read_text(), re.MULTILINE)  # fmt: skip
+    rows = re.findall(
+        r"^\| (.+?) \| .+? \| `(.+?)` \| `(.+?)` \|$",
+        (ROOT / "docs" / "claims.md").read_text(),
+        re.MULTILINE,
+    )
     return [pytest.param(function, test, id=claim) for claim, function, test in rows]
 
 

@@ -29,9 +29,16 @@ def main(folder):
         for name in ("Adversity", "Comfortable", "Affluent")
     }
     made = fit(
-        found, given_states(STATES, found.values), epsilon=0.5, first_slot=FIRST, slots=SLOTS,
-        groups=groups, adversary="population", confidence=CONFIDENCE, unit="Wh",
-    )  # fmt: skip
+        found,
+        given_states(STATES, found.values),
+        epsilon=0.5,
+        first_slot=FIRST,
+        slots=SLOTS,
+        groups=groups,
+        adversary="population",
+        confidence=CONFIDENCE,
+        unit="Wh",
+    )
     return {
         "states": STATES,
         "confidence": CONFIDENCE,
@@ -47,7 +54,7 @@ def main(folder):
             }
             for c in made.problem.clients
         ],
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

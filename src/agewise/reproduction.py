@@ -93,7 +93,7 @@ def timeline(problem: Problem | None = None) -> Plan:
 def figure_2() -> tuple[list[dict[str, Any]], list[Claim], dict[str, float]]:
     """Return the rows of figure 2, its claims, and the targets used.
 
-    The gap when one client's collection slot varies and the other two are fresh. Three curves a
+    The gap when one client's collection slot varies and the other two are fresh. Three curves per
     client: the printed points; the setting as stated (spectral Δ) at the ε̄ that reproduces the
     printed fresh point; exact Δ at an ε̄ where all three claims of the figure hold.
     """

@@ -23,8 +23,9 @@ def stamps(count, minutes=30, zone=UTC):
 def long_frame(entities=("a", "b"), count=96, **changes):
     rows = [
         {"meter": e, "time": t.replace(tzinfo=None), "kwh": float(i % 7)}
-        for e in entities for i, t in enumerate(stamps(count))
-    ]  # fmt: skip
+        for e in entities
+        for i, t in enumerate(stamps(count))
+    ]
     return pl.DataFrame(rows)
 
 
@@ -46,10 +47,13 @@ def test_long_files_are_read_onto_the_grid(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["r.parquet", "r.csv"])
 def test_wide_files_too(tmp_path, name):
-    frame = pl.DataFrame({
-        "timestamp": [t.replace(tzinfo=None) for t in stamps(96)],
-        "m1": np.arange(96.0), "m2": np.arange(96.0) * 2,
-    })  # fmt: skip
+    frame = pl.DataFrame(
+        {
+            "timestamp": [t.replace(tzinfo=None) for t in stamps(96)],
+            "m1": np.arange(96.0),
+            "m2": np.arange(96.0) * 2,
+        }
+    )
     path = written(tmp_path, frame, name)
     assert infer_columns(path) == Columns("", "timestamp", "")
     found = read_readings(path)
@@ -59,12 +63,18 @@ def test_wide_files_too(tmp_path, name):
 
 def test_everything_odd_is_counted(tmp_path):
     frame = long_frame(("a",), 100)
-    odd = pl.DataFrame({
-        "meter": ["a"] * 6,
-        "time": [frame["time"][3], frame["time"][4], frame["time"][4] + timedelta(minutes=7),
-                 *(frame["time"][-1] + timedelta(minutes=30 * k) for k in (1, 2, 3))],
-        "kwh": [3.0, 9.0, 1.0, -5.0, float("nan"), float("inf")],
-    })  # fmt: skip
+    odd = pl.DataFrame(
+        {
+            "meter": ["a"] * 6,
+            "time": [
+                frame["time"][3],
+                frame["time"][4],
+                frame["time"][4] + timedelta(minutes=7),
+                *(frame["time"][-1] + timedelta(minutes=30 * k) for k in (1, 2, 3)),
+            ],
+            "kwh": [3.0, 9.0, 1.0, -5.0, float("nan"), float("inf")],
+        }
+    )
     found = read_readings(written(tmp_path, pl.concat([frame, odd])))
     quality = found.quality
     assert quality.rows == 106
@@ -269,10 +279,13 @@ def test_times_as_they_come(tmp_path, form, shift):
 @pytest.mark.parametrize("name", ["r.csv", "r.parquet"])
 def test_seconds_since_1970_are_times(tmp_path, unit, name):
     start = int(START.timestamp())
-    frame = pl.DataFrame({
-        "meter": [1012345678901] * 96, "when": [(start + 900 * t) * unit for t in range(96)],
-        "wh": [t % 7 for t in range(96)],
-    })  # fmt: skip
+    frame = pl.DataFrame(
+        {
+            "meter": [1012345678901] * 96,
+            "when": [(start + 900 * t) * unit for t in range(96)],
+            "wh": [t % 7 for t in range(96)],
+        }
+    )
     path = written(tmp_path, frame, name)
     assert infer_columns(path) == Columns("meter", "when", "wh")
     found = read_readings(path, timezone="Asia/Kolkata")  # they are in UTC, whatever is said
@@ -378,9 +391,9 @@ def test_days_are_split_at_midnight(tmp_path):
 
 
 def test_mixed_resolutions_are_refused(tmp_path):
-    other = pl.DataFrame({
-        "meter": "hourly", "time": [t.replace(tzinfo=None) for t in stamps(48, 60)], "kwh": 1.0
-    })  # fmt: skip
+    other = pl.DataFrame(
+        {"meter": "hourly", "time": [t.replace(tzinfo=None) for t in stamps(48, 60)], "kwh": 1.0}
+    )
     path = written(tmp_path, pl.concat([long_frame(), other]))
     with pytest.raises(aw.InvalidInput, match=r"mixed \(.*every 30 min.*hourly every 60 min"):
         read_readings(path)

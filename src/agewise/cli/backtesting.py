@@ -85,7 +85,7 @@ def backtest(
     chosen = given.choose_states(states, quantiles, least_error, before)
     members = given.choose_groups(groups, found.readings, each=each)
     with progress_bar("measuring") as advance:
-        made = fit(
+        fitted = fit(
             before,
             chosen,
             epsilon=epsilon,
@@ -101,16 +101,16 @@ def backtest(
         )
     whole = found.readings
     halves = compare_halves(chosen.index(whole.values), chosen.values, whole.day)
-    within = [f"Within the half fitted to: {line}" for line in made.assumptions.halves.verdict]
-    warnings = [*halves.verdict, *within, *made.warnings]
+    within = [f"Within the half fitted to: {line}" for line in fitted.assumptions.halves.verdict]
+    warnings = [*halves.verdict, *within, *fitted.warnings]
     with people.status("replaying the adversary"):
-        attacks = replay_adversary(made, before, after, first_slot=found.first_slot, seed=seed)
+        attacks = replay_adversary(fitted, before, after, first_slot=found.first_slot, seed=seed)
     with progress_bar("replaying plans") as advance:
         replayed = replay_plans(
-            made.problem,
+            fitted.problem,
             after,
             chosen,
-            {one.name: one.members for one in made.clients},
+            {one.name: one.members for one in fitted.clients},
             first_slot=found.first_slot,
             rng=generator(seed),
             progress=advance,
@@ -122,7 +122,7 @@ def backtest(
                 "sampled": sampled,
                 "attacks": [one.to_dict() for one in attacks],
                 "plans": [one.to_dict() for one in replayed],
-                "left_out": [list(one) for one in made.left_out],
+                "left_out": [list(one) for one in fitted.left_out],
                 "halves": halves.to_dict(),
                 "warnings": warnings,
             }
@@ -135,7 +135,7 @@ def backtest(
     screen.print(
         f"Fitted to {before.values.shape[1] // before.day} days, judged on the "
         f"{after.values.shape[1] // after.day} after them; adversary: {adversary}, sampled: "
-        f"{sampled}, claimed ε = {epsilon:g}. {len(made.left_out)} entities left out.",
+        f"{sampled}, claimed ε = {epsilon:g}. {len(fitted.left_out)} entities left out.",
         highlight=False,
     )
     screen.print(_attack_table(attacks))

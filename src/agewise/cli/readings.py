@@ -128,7 +128,7 @@ def choose_columns(
     wide: bool,
     yes: bool,
 ) -> Columns:
-    """Which column says what: as told, or guessed, said, and on a terminal confirmed."""
+    """Which column says what: as given, or guessed, said, and on a terminal confirmed."""
     from agewise.readings import Columns, infer_columns  # noqa: PLC0415
 
     if wide and (entity is not None or value is not None):
@@ -156,7 +156,7 @@ def choose_columns(
 def choose_states(
     given: str | None, quantiles: int | None, least_error: int | None, found: Readings
 ) -> States:
-    """State values: as told, or by the readings."""
+    """State values: as given, or by the readings."""
     from agewise.fitting import states  # noqa: PLC0415
 
     if sum(choice is not None for choice in (given, quantiles, least_error)) > 1:
@@ -227,7 +227,7 @@ def choose_groups(path: Path | None, found: Readings, *, each: bool) -> dict[str
                 f"--groups: client {client!r}", "no entity with usable readings", "one or more"
             )
     if not groups:
-        raise InvalidInput("--groups", f"{path}, empty", "an entity and a client a row")
+        raise InvalidInput("--groups", f"{path}, empty", "an entity and a client per row")
     if unread:
         people.print(
             f"[yellow]In {escape(str(path))}, but without usable readings: "

@@ -10,19 +10,19 @@ from agewise.figures.style import COLOURS, STYLE, verbatim
 from agewise.fitting.report import Fit
 
 
-def fit_figure(made: Fit) -> Figure:
+def fit_figure(fitted: Fit) -> Figure:
     """What the readings say beside what a fitted chain would promise, and the limits used."""
-    measured = made.kind == "measured"
+    measured = fitted.kind == "measured"
     with rc_context(STYLE):
         figure = Figure(figsize=(12.5 if measured else 6.5, 4.3), layout="constrained")
         grid = figure.subplots(1, 2 if measured else 1, sharey=True, squeeze=False)[0]
-        lags = [one.lag for one in made.assumptions.lags]
+        lags = [one.lag for one in fitted.assumptions.lags]
         axes = grid[0]
         for label, values, colour, marker in (
-            ("measured", [one.measured for one in made.assumptions.lags], COLOURS[1], "s"),
+            ("measured", [one.measured for one in fitted.assumptions.lags], COLOURS[1], "s"),
             (
                 "powers of the fitted chain",
-                [one.chain for one in made.assumptions.lags],
+                [one.chain for one in fitted.assumptions.lags],
                 COLOURS[0],
                 "o",
             ),
@@ -44,7 +44,7 @@ def fit_figure(made: Fit) -> Figure:
         axes.set_title("Median over entities, all times of day")
         if measured:
             axes = grid[1]
-            for place, client in enumerate(made.clients[: len(COLOURS)]):
+            for place, client in enumerate(fitted.clients[: len(COLOURS)]):
                 ages = range(len(client.limits) - 1, -1, -1)
                 name = verbatim(client.name)
                 axes.plot(ages, client.limits, color=COLOURS[place], label=name)
@@ -52,15 +52,15 @@ def fit_figure(made: Fit) -> Figure:
             axes.set_xlabel("age at aggregation (slots)")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.set_title(
-                f"Limits at {made.confidence:.0%} (solid) and measured (dotted)\n"
-                f"adversary: {made.adversary}, sampled: {made.sampled}"
+                f"Limits at {fitted.confidence:.0%} (solid) and measured (dotted)\n"
+                f"adversary: {fitted.adversary}, sampled: {fitted.sampled}"
             )
-            more = len(made.clients) - len(COLOURS)
+            more = len(fitted.clients) - len(COLOURS)
             axes.legend(
                 frameon=False,
                 fontsize=9,
                 loc="upper left",
                 bbox_to_anchor=(1, 1),
-                title=f"{len(COLOURS)} of {len(made.clients)} clients" if more > 0 else None,
+                title=f"{len(COLOURS)} of {len(fitted.clients)} clients" if more > 0 else None,
             )
     return figure

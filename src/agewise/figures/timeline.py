@@ -15,14 +15,14 @@ from agewise.figures.style import COLOURS, MOST_ROWS, STYLE, verbatim
 from agewise.plan import Plan
 
 
-def timeline_figure(made: Plan) -> Figure:
+def timeline_figure(plan: Plan) -> Figure:
     """Figure 1: who collects and trains in which slot, and uploads at its end, up to t_agg."""
-    clients = made.assignments
-    last = made.problem.aggregate_at
-    unit = f" {verbatim(made.problem.unit)}" if made.problem.unit else ""
+    clients = plan.assignments
+    last = plan.problem.aggregate_at
+    unit = f" {verbatim(plan.problem.unit)}" if plan.problem.unit else ""
     with rc_context(STYLE):
         if len(clients) > MOST_ROWS:
-            figure = _crowd_figure(made.collect_at, [])
+            figure = _crowd_figure(plan.collect_at, [])
         else:
             figure = Figure(figsize=(10, 1.8 + 0.45 * len(clients)), layout="constrained")
             axes = figure.subplots()
@@ -49,8 +49,8 @@ def timeline_figure(made: Plan) -> Figure:
         _slots(figure, last)
         square = f"{unit}²" if unit else ""
         figure.suptitle(
-            f"{verbatim(made.problem.name)}: a plan for ε = {made.problem.epsilon:g}, "
-            f"loss gap {made.gap:.4g}{square}"
+            f"{verbatim(plan.problem.name)}: a plan for ε = {plan.problem.epsilon:g}, "
+            f"loss gap {plan.gap:.4g}{square}"
         )
     return figure
 

@@ -68,7 +68,7 @@ class Attack:
 
 
 def replay_adversary(
-    made: Fit,
+    fitted: Fit,
     before: Readings,
     after: Readings,
     *,
@@ -78,33 +78,33 @@ def replay_adversary(
 ) -> list[Attack]:
     """Guess households' present states from releases, with noise by two claims about Δ.
 
-    `before` are the readings that `made` was fitted to with that `first_slot`, `after` those that
+    `before` are the readings that `fitted` was fitted to with that `first_slot`, `after` those that
     they are judged on. `measured` sets the noise for the limit on Δ of each client; `chain` for the
     Δ of the homogeneous chain fitted to the same, which is what readings with a habit make false.
     """
-    slots, epsilon = made.problem.aggregate_at, made.problem.epsilon
+    slots, epsilon = fitted.problem.aggregate_at, fitted.problem.epsilon
     age = slots - whole("collect_at", collect_at, 1, slots - 1)
     rng = np.random.default_rng(seed)
     watched: dict[str, list[_Watched]] = {"measured": [], "chain": []}
-    pairs = [_pairs(made.states, part, first_slot, collect_at, slots) for part in (before, after)]
-    for client, told in zip(made.problem.clients, made.clients, strict=True):
+    pairs = [_pairs(fitted.states, part, first_slot, collect_at, slots) for part in (before, after)]
+    for client, client_fit in zip(fitted.problem.clients, fitted.clients, strict=True):
         if not isinstance(client.process, MeasuredLaw):
-            raise InvalidInput("made", f"a fit of kind {made.kind}", "one of kind measured")
-        rows = before.rows(client.name, told.members)
+            raise InvalidInput("fitted", f"a fit of kind {fitted.kind}", "one of kind measured")
+        rows = before.rows(client.name, client_fit.members)
         limit = float(client.process.limits[collect_at - 1])
         law = client.process.joints[collect_at - 1]
-        for name, part in _parties(made.adversary, client.name, told.members, rows):
+        for name, part in _parties(fitted.adversary, client.name, client_fit.members, rows):
             was, is_then, _ = _together(pairs[0], part)
             old, new, week = _together(pairs[1], part)
             if np.unique(new[new >= 0]).size < 2:
                 continue  # always in the same state when it counts
-            chain = fit_chain(made.states.index(before.values[part]), made.states.values)
-            if made.adversary == "household":
-                law = _table(was, is_then, made.states.values.size)
+            chain = fit_chain(fitted.states.index(before.values[part]), fitted.states.values)
+            if fitted.adversary == "household":
+                law = _table(was, is_then, fitted.states.values.size)
             for claim, share in (("measured", limit), ("chain", float(delta(chain, age)))):
-                reach = float(np.ptp(made.states.values))
+                reach = float(np.ptp(fitted.states.values))
                 scale = reach / classical_epsilon(epsilon, share) if share > 0 else 0.0
-                guess = _Guess(law + 1e-4, made.states.values, scale, math.exp(epsilon))
+                guess = _Guess(law + 1e-4, fitted.states.values, scale, math.exp(epsilon))
                 at = guess.thresholds(was, is_then, rng)
                 true, called = guess.calls(old, new, at, rng)
                 watched[claim].append(_Watched(name, len(part), share, scale, true, called, week))
@@ -116,7 +116,7 @@ def replay_adversary(
             f"{FEWEST} or more",
             "Choose other states.",
         )
-    alone = made.adversary == "household"
+    alone = fitted.adversary == "household"
     return [_judge(claim, age, rows, epsilon, alone=alone) for claim, rows in watched.items()]
 
 
@@ -221,11 +221,11 @@ class _Watched:
 
     def rates(self, without: int = -1) -> tuple[Array, Array]:
         """Hits and false alarms by state, NaN where a state is always or never there."""
-        told = np.isfinite(self.called) & (self.week != without)[:, None]
-        calls = np.where(told, self.called, 0.0)
+        known = np.isfinite(self.called) & (self.week != without)[:, None]
+        calls = np.where(known, self.called, 0.0)
         with np.errstate(invalid="ignore"):
-            hits = (calls * self.true).sum(axis=0) / (told & self.true).sum(axis=0)
-            alarms = (calls * ~self.true).sum(axis=0) / (told & ~self.true).sum(axis=0)
+            hits = (calls * self.true).sum(axis=0) / (known & self.true).sum(axis=0)
+            alarms = (calls * ~self.true).sum(axis=0) / (known & ~self.true).sum(axis=0)
         both = np.isfinite(hits) & np.isfinite(alarms)
         return np.where(both, hits, np.nan), np.where(both, alarms, np.nan)
 
@@ -237,9 +237,9 @@ class _Watched:
 
     def refutes(self, allowed: float, level: float) -> bool:
         """Whether in some state hits are surely more than the claim allows (independent days)."""
-        told = np.isfinite(self.called)
-        calls = np.where(told, self.called, 0.0)
-        n_true, n_not = (told & self.true).sum(axis=0), (told & ~self.true).sum(axis=0)
+        known = np.isfinite(self.called)
+        calls = np.where(known, self.called, 0.0)
+        n_true, n_not = (known & self.true).sum(axis=0), (known & ~self.true).sum(axis=0)
         k_true, k_not = (calls * self.true).sum(axis=0), (calls * ~self.true).sum(axis=0)
         each = level / 2 / n_true.size
         least = np.where(k_true > 0, beta.ppf(each, np.maximum(k_true, 1), n_true - k_true + 1), 0)

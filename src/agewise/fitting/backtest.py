@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from agewise.loss.gap import cost_tables
 from agewise.plan import Plan, assemble
 from agewise.planning import plan as make_plan
 from agewise.problem import Problem
+from agewise.progress import Progress
 from agewise.readings import Readings
 from agewise.scheduling import Schedule, random_schedule
 
@@ -47,7 +48,7 @@ def replay_plans(
     first_slot: int,
     rng: np.random.Generator,
     draws: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Replayed]:
     """Carry plans out on recorded days: the local engine with OpenDP's noise, nothing recorded.
 

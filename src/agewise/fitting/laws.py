@@ -213,8 +213,8 @@ def _limit(
     estimate, most = table_delta(total), max(1, _sizes(sampled, *now.shape)[1])
     if sampled == "days":
         factor = block_inflation(units, week)
-        told = total if most == 1 else units  # days of one entity are pairs
-        limit = delta_limit(told, failure, most=most, inflation=factor)
+        counted = total if most == 1 else units  # days of one entity are pairs
+        limit = delta_limit(counted, failure, most=most, inflation=factor)
         return limit, estimate, float(factor.max())
     if sampled == "pairs":
         return delta_limit(total, failure), estimate, 1.0

@@ -74,7 +74,7 @@ class Fit:
     def outlier_sentence(self) -> str:
         """Which readings are beyond all others, and what was done about them."""
         most = SHOWN_OUTLIERS
-        told = ", ".join(
+        largest = ", ".join(
             f"{one.entity} {one.largest:.6g} at {one.at}"
             + (f" and {one.readings - 1} more" if one.readings > 1 else "")
             for one in self.outliers[:most]
@@ -82,7 +82,7 @@ class Fit:
         more = f", and of {len(self.outliers) - most} more entities" if self.outliers[most:] else ""
         return (
             f"Readings far above all others ({sum(one.readings for one in self.outliers)}) had no "
-            f"say in choosing states and count as the highest one: {told}{more}."
+            f"say in choosing states and count as the highest one: {largest}{more}."
         )
 
     @property
@@ -111,41 +111,42 @@ class Fit:
         }
 
 
-def origin(made: Fit) -> str:
+def origin(fitted: Fit) -> str:
     """Where the laws come from, for statements."""
-    quality, states = made.quality, made.states
-    entities = sum(one.entities for one in made.clients)
+    quality, states = fitted.quality, fitted.states
+    entities = sum(one.entities for one in fitted.clients)
     levels = ", ".join(f"{value:.6g}" for value in states.values)
     said = [
-        f"Laws ({made.kind}) from readings of {entities} entities, {quality.first[:10]} to "
+        f"Laws ({fitted.kind}) from readings of {entities} entities, {quality.first[:10]} to "
         f"{quality.last[:10]}, states {levels} ({states.how})."
     ]
-    if states.how != "given" and made.kind == "measured":
+    if states.how != "given" and fitted.kind == "measured":
         said.append("The states were chosen from the same readings, not allowed for in limits.")
     by_reason: dict[str, list[str]] = {}
-    for name, reason in (*quality.left_out, *made.left_out):
+    for name, reason in (*quality.left_out, *fitted.left_out):
         by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
         said.append(
             f"Not covered, and not to be among the records: {listed(names, SHOWN)} ({reason})."
         )
-    said += [one.sentence(made.problem.unit) for one in made.forgone]
-    if made.noise is None and made.outliers:
-        said.append(made.outlier_sentence)
-    if made.noise is None and made.kind == "measured":
-        said += made.assumptions.halves.verdict
-    if made.kind != "measured":
-        said += [NO_LIMIT, *made.assumptions.verdict]
-    elif made.noise is not None:
+    said += [one.sentence(fitted.problem.unit) for one in fitted.forgone]
+    if fitted.noise is None and fitted.outliers:
+        said.append(fitted.outlier_sentence)
+    if fitted.noise is None and fitted.kind == "measured":
+        said += fitted.assumptions.halves.verdict
+    if fitted.kind != "measured":
+        said += [NO_LIMIT, *fitted.assumptions.verdict]
+    elif fitted.noise is not None:
         said.append(
-            f"The counts have noise, classical ε {made.noise.epsilon:g} about any 24 hours of an "
+            f"The counts have noise, classical ε {fitted.noise.epsilon:g} about any 24 hours of an "
             "entity; how far entities move together is therefore not told."
         )
-    elif made.assumptions.together > TOGETHER:
-        against = made.sampled in ("pairs", "entities")
+    elif fitted.assumptions.together > TOGETHER:
+        denied = f", and the limits, sampled by {fitted.sampled}, take it not to"
         said.append(
-            f"The entities' mean varies {made.assumptions.together:.1f} times as much from day to "
-            "day as that of independent ones: who knows the others learns what sort of day it is"
-            + (f", and the limits, sampled by {made.sampled}, take it not to." if against else ".")
+            f"The entities' mean varies {fitted.assumptions.together:.1f} times as much from day "
+            "to day as that of independent ones: who knows the others learns what sort of day it is"
+            + (denied if fitted.sampled in ("pairs", "entities") else "")
+            + "."
         )
     return printable(" ".join(said))

@@ -51,8 +51,8 @@ def _text_utc(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
     if not zoned.any():
         return found, skipped
     to_the_second = stamp.str.replace(r"^(\S+[T ]\d\d:\d\d) ?(Z|[+-])", "$1:00$2")
-    told = to_the_second.str.to_datetime("%+", strict=False, time_unit="ms")
-    return told.zip_with(told.is_not_null(), found), skipped
+    with_offset = to_the_second.str.to_datetime("%+", strict=False, time_unit="ms")
+    return with_offset.zip_with(with_offset.is_not_null(), found), skipped
 
 
 def since_1970(stamp: pl.Series) -> pl.Series:
@@ -78,5 +78,5 @@ def _parsed(stamp: pl.Series) -> pl.Series:
 
 
 def _in_zone(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
-    told = stamp.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
-    return told.dt.convert_time_zone("UTC"), stamp.is_not_null() & told.is_null()
+    zoned = stamp.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
+    return zoned.dt.convert_time_zone("UTC"), stamp.is_not_null() & zoned.is_null()
