@@ -61,7 +61,8 @@ def imported(tree):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name the whole path"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
             top, *below = name.split(".")
@@ -113,6 +114,13 @@ def test_importing_the_package_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_is_imported_on_demand_is_what_it_says():
+    assert aw.fit is importlib.import_module("agewise.fitting.fit").fit
+    assert aw.read_readings is importlib.import_module("agewise.readings").read_readings
+    assert not hasattr(aw, "nothing_of_that_name")
+    assert set(aw.__all__) <= set(dir(aw))
 
 
 def test_no_assert_guards_anything_in_the_package():
