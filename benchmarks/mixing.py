@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 
 import agewise as aw
-from agewise.process.joint import Array
+from agewise.arrays import Array
 
 CHAINS, STATES, AGES = 100_000, 4, 48
 LOOPED = 400  # chains the loop gets through in a few seconds; its cost is linear in their number

@@ -13,7 +13,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 import agewise as aw
-from agewise.process.joint import Array
+from agewise.arrays import Array
 from agewise.report.drawing import COLOURS, MARKERS, save
 from agewise.scheduling import check_schedule, exhaustive, table_objective
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import polars as pl
 
 from agewise.fitting.fit import fit
-from agewise.fitting.readings import read_readings
 from agewise.fitting.states import given_states
+from agewise.readings import read_readings
 
 STATES, FIRST, SLOTS, CONFIDENCE = [60, 250], 13, 24, 0.95
 """Two levels of use in Wh; slots from 06:30 to 18:00, half-hourly."""
@@ -29,9 +29,16 @@ def main(folder):
         for name in ("Adversity", "Comfortable", "Affluent")
     }
     made = fit(
-        found, given_states(STATES, found.values), epsilon=0.5, first_slot=FIRST, slots=SLOTS,
-        groups=groups, adversary="population", confidence=CONFIDENCE, unit="Wh",
-    )  # fmt: skip
+        found,
+        given_states(STATES, found.values),
+        epsilon=0.5,
+        first_slot=FIRST,
+        slots=SLOTS,
+        groups=groups,
+        adversary="population",
+        confidence=CONFIDENCE,
+        unit="Wh",
+    )
     return {
         "states": STATES,
         "confidence": CONFIDENCE,
@@ -47,7 +54,7 @@ def main(folder):
             }
             for c in made.problem.clients
         ],
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@ Data change over time, so what was collected some time ago says less about its o
 is itself privacy. Agewise weighs that against the accuracy that ageing costs.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from agewise import scenarios
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
@@ -50,6 +53,11 @@ from agewise.scheduling import (
 )
 from agewise.schemes import SchemeRow, compare_schemes
 from agewise.terms import SlotTable, slot_table
+
+if TYPE_CHECKING:
+    from agewise import figures, fitting
+    from agewise.fitting.fit import fit
+    from agewise.readings import read_readings
 
 __version__ = "0.1.0"
 
@@ -106,6 +114,9 @@ __all__ = [
     "delta_limit",
     "delta_table",
     "dump_scenario",
+    "figures",
+    "fit",
+    "fitting",
     "joint_delta",
     "laplace",
     "load_scenario",
@@ -114,6 +125,7 @@ __all__ = [
     "noise_scale",
     "plan",
     "price",
+    "read_readings",
     "rehearse",
     "replan",
     "resume",
@@ -126,3 +138,24 @@ __all__ = [
     "solve_schedule",
     "solve_stream",
 ]
+
+_ON_DEMAND = {
+    "figures": ("agewise.figures", None),
+    "fit": ("agewise.fitting.fit", "fit"),
+    "fitting": ("agewise.fitting", None),
+    "read_readings": ("agewise.readings", "read_readings"),
+}
+"""What needs polars or matplotlib, which take long to import: module, and the name in it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, part = _ON_DEMAND[name]
+    found = import_module(module)
+    globals()[name] = found if part is None else getattr(found, part)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

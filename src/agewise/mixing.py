@@ -26,18 +26,12 @@ from typing import Literal, get_args, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.errors import InvalidInput, finite_array, one_of, whole
+from agewise.arrays import Array
+from agewise.checks import finite_array, one_of, whole
+from agewise.errors import InvalidInput
 from agewise.process import JointLaw, MarkovChain, MeasuredLaw, Process, stationary_laws
 from agewise.process.chain import boolean_power, closed_class
-from agewise.process.joint import (
-    TINY,
-    Array,
-    as_law,
-    as_transition,
-    backward_rows,
-    rounding,
-    youngest,
-)
+from agewise.process.joint import TINY, as_law, as_transition, backward_rows, rounding, youngest
 
 Method = Literal["exact", "own_law", "any_prior", "spectral"]
 METHODS: tuple[str, ...] = get_args(Method)

@@ -12,13 +12,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import InvalidInput, one_of, positive, whole
+from agewise.arrays import Array
+from agewise.checks import one_of, positive, whole
+from agewise.errors import InvalidInput
 from agewise.learning import ESTIMATORS, Estimator, Learner, Mean
 from agewise.mechanism import MECHANISMS, Kind
 from agewise.mixing import METHODS, MIXINGS, Method
 from agewise.privacy.calibration import RULES, Rule
 from agewise.process import Process
-from agewise.process.joint import Array, as_law
+from agewise.process.joint import as_law
 from agewise.report.problems import problem_facts, problem_line
 from agewise.report.tables import html_facts, text_facts
 

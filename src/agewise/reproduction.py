@@ -7,22 +7,52 @@ from typing import Any
 
 import numpy as np
 
-from agewise.loss.bound import Progress
+from agewise.arrays import Array
 from agewise.loss.gap import cost_tables, loss_gap
 from agewise.planning import Plan, plan
 from agewise.problem import Problem
-from agewise.process.joint import Array
+from agewise.progress import Progress
 from agewise.scenarios import london
 from agewise.schemes import SchemeRow, compare_schemes
 
 PRINTED_FIGURE_2 = (
-    (1505.94622565766, 1409.04344822553, 1311.1506094302, 1215.40545171686, 1121.33384803513,
-     1032.13663116542, 945.344089982712, 865.110784546251, 792.23779050376, 727.115553656492),
-    (266.693698142604, 257.472334225227, 259.499593522047, 277.230730319675, 318.874343843319,
-     392.490373930807, 502.801206690064, 640.489389818098, 752.368115582738, 725.672446133692),
-    (427.521046286498, 449.996706071094, 464.142513632761, 444.73805197944, 386.98641054604,
-     341.477077275506, 370.382917916545, 521.729042134117, 708.403887841562, 725.145508323089),
-)  # fmt: skip
+    (
+        1505.94622565766,
+        1409.04344822553,
+        1311.1506094302,
+        1215.40545171686,
+        1121.33384803513,
+        1032.13663116542,
+        945.344089982712,
+        865.110784546251,
+        792.23779050376,
+        727.115553656492,
+    ),
+    (
+        266.693698142604,
+        257.472334225227,
+        259.499593522047,
+        277.230730319675,
+        318.874343843319,
+        392.490373930807,
+        502.801206690064,
+        640.489389818098,
+        752.368115582738,
+        725.672446133692,
+    ),
+    (
+        427.521046286498,
+        449.996706071094,
+        464.142513632761,
+        444.73805197944,
+        386.98641054604,
+        341.477077275506,
+        370.382917916545,
+        521.729042134117,
+        708.403887841562,
+        725.145508323089,
+    ),
+)
 """The points of the paper's figure 2 (arXiv 2405.05962, source), by client, slots 1 to 10."""
 
 SWEEP = np.geomspace(0.01, 1.0, 21)
@@ -36,9 +66,11 @@ CALIBRATIONS: dict[str, dict[str, str]] = {
     "propagated, any prior": {"mixing": "any_prior", "estimator": "propagated"},
     "propagated, exact Δ": {"mixing": "exact", "estimator": "propagated"},
     "propagated, exact, tight": {
-        "mixing": "exact", "estimator": "propagated", "calibration": "tight",
+        "mixing": "exact",
+        "estimator": "propagated",
+        "calibration": "tight",
     },
-}  # fmt: skip
+}
 CLASSICAL = "classical DP, no ageing"
 
 
@@ -53,14 +85,14 @@ class Claim:
 
 
 def timeline(problem: Problem | None = None) -> Plan:
-    """Return the plan of figure 1: London, one upload a slot."""
+    """Return the plan of figure 1: London, one upload per slot."""
     return plan((problem or london()).replace(capacity=1), method="exhaustive")
 
 
 def figure_2() -> tuple[list[dict[str, Any]], list[Claim], dict[str, float]]:
     """Return the rows of figure 2, its claims, and the targets used.
 
-    The gap when one client's collection slot varies and the other two are fresh. Three curves a
+    The gap when one client's collection slot varies and the other two are fresh. Three curves per
     client: the printed points; the setting as stated (spectral Δ) at the ε̄ that reproduces the
     printed fresh point; exact Δ at an ε̄ where all three claims of the figure hold.
     """
@@ -88,18 +120,29 @@ def figure_2() -> tuple[list[dict[str, Any]], list[Claim], dict[str, float]]:
     floor = fresh * 2 / 3
     printed_low = min(PRINTED_FIGURE_2[1])
     claims = [
-        Claim("fig2", "fresh is best for client 1; an interior slot for clients 2 and 3",
-              bool(exact_range.size),
-              f"with exact Δ for ε̄ from {exact_range[0]:.4f} to {exact_range[-1]:.4f}; "
-              f"at {found:.4f} the best ages are {best}"),
-        Claim("fig2", "the same with the spectral bound, as stated", bool(spectral_range.size),
-              f"for no ε̄ from 0.01 to 1; at {matched:.4f} the best ages are {stated_best}"
-              if not spectral_range.size else f"for ε̄ from {spectral_range[0]:.4f}"),
-        Claim("fig2", "the printed points follow from the stated setting",
-              bool(printed_low >= floor),
-              f"each client carries a third of the noise, so one client's ageing cannot take "
-              f"{fresh:.0f} below {floor:.0f}; client 2 is printed at {printed_low:.0f}"),
-    ]  # fmt: skip
+        Claim(
+            "fig2",
+            "fresh is best for client 1; an interior slot for clients 2 and 3",
+            bool(exact_range.size),
+            f"with exact Δ for ε̄ from {exact_range[0]:.4f} to {exact_range[-1]:.4f}; "
+            f"at {found:.4f} the best ages are {best}",
+        ),
+        Claim(
+            "fig2",
+            "the same with the spectral bound, as stated",
+            bool(spectral_range.size),
+            f"for no ε̄ from 0.01 to 1; at {matched:.4f} the best ages are {stated_best}"
+            if not spectral_range.size
+            else f"for ε̄ from {spectral_range[0]:.4f}",
+        ),
+        Claim(
+            "fig2",
+            "the printed points follow from the stated setting",
+            bool(printed_low >= floor),
+            f"each client carries a third of the noise, so one client's ageing cannot take "
+            f"{fresh:.0f} below {floor:.0f}; client 2 is printed at {printed_low:.0f}",
+        ),
+    ]
     return rows, claims, {"matched": matched, "found": found}
 
 
@@ -155,28 +198,49 @@ def _claims_of_figure_3(rows: list[SchemeRow]) -> list[Claim]:
     beaten = gap[4] <= np.min([gap[s] for s in (1, 2, 3)], axis=0) * slack
     outdone = [f"{e:.3f}" for e in targets[gap[4] > gap[5] * slack]]
     return [
-        Claim("fig3a", "4 beats 1, 2 and 3 in loss difference", bool(beaten.all()),
-              f"at {int(beaten.sum())} of {beaten.size} targets"),
-        Claim("fig3a", "4 has the lowest bound of Theorem 1 of all",
-              bool((bound[4] <= lowest * slack).all()),
-              f"largest ratio to the next best {float((bound[4] / lowest).max()):.3f}"),
-        Claim("fig3a", "4 outperforms all others, 5 included", not outdone,
-              "5 has the smaller loss difference at ε̄ = " + ", ".join(outdone)
-              if outdone else "at every target"),
-        Claim("fig3a", "Theorem 1 guides to proper schedules: 4 against 6",
-              bool((ratio_46 <= 1.1).all()),
-              f"gap of 4 over gap of 6: 1 to {ratio_46.max():.2f}, worst at "
-              f"ε̄ = {targets[ratio_46.argmax()]:.3f}; within 10 % up to "
-              f"ε̄ = {_last_within(targets, ratio_46):.3f}"),
-        Claim("fig3a", "Theorem 1 guides to proper schedules: 3 against 5",
-              bool((ratio_35 <= 1.1).all()),
-              f"gap of 3 over gap of 5: 1 to {ratio_35.max():.2f}, within 10 % up to "
-              f"ε̄ = {_last_within(targets, ratio_35):.3f}"),
-        Claim("fig3b", "constant noise is never weaker than adaptive noise",
-              bool(all((noise[s + 1] <= noise[s] * slack).all() for s in (1, 3, 5))),
-              "noise power of 1, 3, 5 over 2, 4, 6: at least "
-              f"{min(float((noise[s] / noise[s + 1]).min()) for s in (1, 3, 5)):.3f}"),
-    ]  # fmt: skip
+        Claim(
+            "fig3a",
+            "4 beats 1, 2 and 3 in loss difference",
+            bool(beaten.all()),
+            f"at {int(beaten.sum())} of {beaten.size} targets",
+        ),
+        Claim(
+            "fig3a",
+            "4 has the lowest bound of Theorem 1 of all",
+            bool((bound[4] <= lowest * slack).all()),
+            f"largest ratio to the next best {float((bound[4] / lowest).max()):.3f}",
+        ),
+        Claim(
+            "fig3a",
+            "4 outperforms all others, 5 included",
+            not outdone,
+            "5 has the smaller loss difference at ε̄ = " + ", ".join(outdone)
+            if outdone
+            else "at every target",
+        ),
+        Claim(
+            "fig3a",
+            "Theorem 1 guides to proper schedules: 4 against 6",
+            bool((ratio_46 <= 1.1).all()),
+            f"gap of 4 over gap of 6: 1 to {ratio_46.max():.2f}, worst at "
+            f"ε̄ = {targets[ratio_46.argmax()]:.3f}; within 10 % up to "
+            f"ε̄ = {_last_within(targets, ratio_46):.3f}",
+        ),
+        Claim(
+            "fig3a",
+            "Theorem 1 guides to proper schedules: 3 against 5",
+            bool((ratio_35 <= 1.1).all()),
+            f"gap of 3 over gap of 5: 1 to {ratio_35.max():.2f}, within 10 % up to "
+            f"ε̄ = {_last_within(targets, ratio_35):.3f}",
+        ),
+        Claim(
+            "fig3b",
+            "constant noise is never weaker than adaptive noise",
+            bool(all((noise[s + 1] <= noise[s] * slack).all() for s in (1, 3, 5))),
+            "noise power of 1, 3, 5 over 2, 4, 6: at least "
+            f"{min(float((noise[s] / noise[s + 1]).min()) for s in (1, 3, 5)):.3f}",
+        ),
+    ]
 
 
 def _last_within(targets: Array, ratio: Array) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from difflib import get_close_matches
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,54 +25,14 @@ from agewise.problem import Client, Objective, Problem
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, Process, birth_death
 from agewise.process.joint import as_states
 from agewise.scenarios import BUILT_IN
+from agewise.wording import did_you_mean
 
 VERSION = 1
 
 MOST_LINES = 100
 """Problems of one file beyond which they are counted only."""
 
-TEMPLATE = """\
-# A federation to plan for. Every key is explained; delete what you do not need.
-# Plan it with: agewise plan my_federation.toml
-version = 1
-name = "my_federation"
-unit = "Wh"                  # for labels only
-
-aggregate_at = 10            # the slot in which the server aggregates; slots are 1, 2, ...
-epsilon = 0.1                # privacy target of every client about its records in that slot
-# capacity = 1               # how many clients may collect in one slot; leave out for any number
-
-mixing = "exact"             # whose knowledge is assumed: exact, own_law, any_prior or spectral
-estimator = "propagated"     # plain: average as collected; propagated: move records forward first
-calibration = "sharp"        # sharp; formula: the paper's, more noise; tight: least, for means only
-# learner = { kind = "histogram" }   # what is learnt: mean (left out), histogram or statistics
-# mechanism = "gaussian"     # noise: laplace (left out), or gaussian, which needs delta too
-# delta = 1e-6               # of the target (epsilon, delta), with gaussian noise
-objective = "exact"          # exact: closed form; bound: Theorem 1; simulated: Monte Carlo
-
-states = [20, 50, 100, 200]  # the values that a record can take; a client may have its own
-
-[[clients]]
-name = "north"
-samples = 100                # records it collects; its weight in proportion
-# epsilon = 0.05             # its own target, if it has one
-law = [0.8, 0.2, 0.0, 0.0]   # of a record at collection; leave out for the process's own law
-process = { kind = "birth_death", up = 0.1, down = 0.2 }
-
-[[clients]]
-name = "south"
-samples = 250
-# Any chain: row = from, column = to, each row sums to 1.
-process = { kind = "chain", transition = [
-  [0.7, 0.3, 0.0, 0.0],
-  [0.1, 0.6, 0.3, 0.0],
-  [0.0, 0.2, 0.6, 0.2],
-  [0.0, 0.0, 0.4, 0.6],
-] }
-
-# A day profile has one matrix for each slot of the day, the first for the step from slot 1 to 2:
-# process = { kind = "periodic", transitions = [[[...]], [[...]]] }
-"""
+TEMPLATE = (files("agewise") / "template.toml").read_text(encoding="utf-8")
 """What `agewise init` writes."""
 
 
@@ -115,9 +75,13 @@ class _Measured(_Entry):
 
     def build(self, states: list[float]) -> Process:
         return MeasuredLaw(
-            self.joints, self.limits, states, confidence=self.confidence, day=self.day,
+            self.joints,
+            self.limits,
+            states,
+            confidence=self.confidence,
+            day=self.day,
             assumes=self.assumes,
-        )  # fmt: skip
+        )
 
 
 _KINDS: dict[str, type[_Entry]] = {
@@ -245,7 +209,7 @@ def _states(index: int, one: _ClientEntry, common: list[float] | None) -> list[f
 
 
 @contextmanager
-def _noting(problems: dict[str, InvalidInput], where: str = "") -> Iterator[None]:
+def _collecting(problems: dict[str, InvalidInput], where: str = "") -> Iterator[None]:
     """Add what is refused to the problems by message, each once, and go on."""
     try:
         yield
@@ -260,7 +224,7 @@ def _deeper_problems(document: dict[str, Any], misshapen: Collection[Any]) -> li
     problems: dict[str, InvalidInput] = {}
     common = None if "states" in misshapen else document.get("states")
     if common is not None:
-        with _noting(problems):
+        with _collecting(problems):
             as_states(common)
     without_states = bool(problems) or "states" in misshapen
     entries = document.get("clients")
@@ -270,7 +234,7 @@ def _deeper_problems(document: dict[str, Any], misshapen: Collection[Any]) -> li
         with suppress(ValidationError):  # told already
             one = _ClientEntry.model_validate(raw)
             if one.states is not None or not without_states:
-                client = _looked_at(index, one, common, problems)
+                client = _inspect_client(index, one, common, problems)
         clients.append(client)
     someone = Client("someone", birth_death(0.5, 0.5, (0, 1)))
     choices: dict[str, Any] = {"aggregate_at": 1, "epsilon": 1.0}
@@ -279,35 +243,35 @@ def _deeper_problems(document: dict[str, Any], misshapen: Collection[Any]) -> li
     parts = [{name: value} for name, value in given.items() if name not in noise]
     parts.append(noise)
     for part in parts:
-        with _noting(problems):
+        with _collecting(problems):
             Problem([someone], **{**choices, **part})
             choices.update(part)
     if "learner" in document and "learner" not in misshapen:
-        with _noting(problems):
+        with _collecting(problems):
             choices["learner"] = learner_of(document["learner"])
     whole = [one for one in clients if one is not None]
     if len(whole) == len(clients) and "clients" not in misshapen:
         numbered = [replace(one, name=str(index)) for index, one in enumerate(whole)]
         for members in (whole, numbered):  # by number, so that equal names hide nothing else
-            with _noting(problems):
+            with _collecting(problems):
                 Problem(members, **choices)
     return list(problems.values())
 
 
-def _looked_at(
+def _inspect_client(
     index: int, one: _ClientEntry, common: list[float] | None, problems: dict[str, InvalidInput]
 ) -> Client | None:
     """Note all that is wrong with a client; return it if that can be had at all."""
     where = f"clients[{index}]: "
-    with _noting(problems, where):
+    with _collecting(problems, where):
         states = _states(index, one, common)
         process: Process | None = None
-        with _noting(problems, where):
+        with _collecting(problems, where):
             process = one.process.build(states)
         if process is None:  # law, samples and weight can be looked at all the same
             process = MarkovChain(np.eye(len(states)), states)
         for name in ("law", "samples", "weight", "epsilon"):
-            with _noting(problems, where):
+            with _collecting(problems, where):
                 Client(one.name, process, **{name: getattr(one, name)})
         with suppress(InvalidInput):
             return Client(one.name, process, one.law, one.samples, one.weight, one.epsilon)
@@ -363,13 +327,18 @@ def _process_to_dict(client: Client) -> dict[str, Any]:
     if isinstance(client.process, MeasuredLaw):
         law = client.process
         return {
-            "kind": "measured", "joints": law.joints.tolist(), "limits": law.limits.tolist(),
-            "confidence": law.confidence, "day": law.day, "assumes": law.assumes,
-        }  # fmt: skip
+            "kind": "measured",
+            "joints": law.joints.tolist(),
+            "limits": law.limits.tolist(),
+            "confidence": law.confidence,
+            "day": law.day,
+            "assumes": law.assumes,
+        }
     raise InvalidInput(
-        f"process of client {client.name!r}", type(client.process).__name__,
+        f"process of client {client.name!r}",
+        type(client.process).__name__,
         "a MarkovChain, a PeriodicChain or a MeasuredLaw in a scenario file",
-    )  # fmt: skip
+    )
 
 
 def first_complaint(error: ValidationError) -> InvalidInput:
@@ -411,9 +380,3 @@ def _complaint(error: ErrorDetails, model: type[BaseModel] | None = None) -> Inv
     if error["type"] == "missing":
         value, allowed = "missing", "a value" if allowed == "field required" else allowed
     return InvalidInput(path or "scenario", value, allowed, remedy)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a question that names the known word next to a misspelt one, if one is near."""
-    near = get_close_matches(word, list(known), 1)
-    return f"Did you mean {near[0]}?" if near else ""

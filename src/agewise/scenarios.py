@@ -40,7 +40,7 @@ def london() -> Problem:
 def slow_and_fast() -> Problem:
     """Return four clients of equal size that differ only in how fast their records change.
 
-    One upload a slot. Slow records stay accurate but need long to gain privacy, so they are
+    One upload per slot. Slow records stay accurate but need long to gain privacy, so they are
     collected first; fast ones need only a few slots.
     """
     speeds = {"very slow": 0.02, "slow": 0.08, "fast": 0.25, "very fast": 0.45}
@@ -81,19 +81,26 @@ def london_fitted() -> Problem:
         Client(
             one["name"],
             MeasuredLaw(
-                one["joints"], one["limits"], document["states"],
-                confidence=document["confidence"], day=document["day"],
+                one["joints"],
+                one["limits"],
+                document["states"],
+                confidence=document["confidence"],
+                day=document["day"],
                 assumes=document["assumes"],
             ),
             samples=one["samples"],
         )
         for one in document["clients"]
-    ]  # fmt: skip
+    ]
     slots = len(document["clients"][0]["joints"])
     return Problem(
-        clients, aggregate_at=slots, epsilon=0.5, name="london_fitted", unit="Wh",
+        clients,
+        aggregate_at=slots,
+        epsilon=0.5,
+        name="london_fitted",
+        unit="Wh",
         origin=document["origin"],
-    )  # fmt: skip
+    )
 
 
 BUILT_IN: dict[str, Callable[[], Problem]] = {

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.errors import InvalidInput, positive, whole
-from agewise.loss.bound import Progress, schedule_bounds
+from agewise.arrays import Array
+from agewise.checks import positive, whole
+from agewise.errors import InvalidInput
+from agewise.loss.bound import schedule_bounds
 from agewise.loss.gap import CostTables, cost_tables
 from agewise.planning import BOUND_LIMIT
 from agewise.privacy.ageing import aged_epsilon
 from agewise.problem import Problem
-from agewise.process.joint import Array
+from agewise.progress import Progress
 from agewise.scheduling import all_schedules, table_objective
 
 NAMES = {

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from agewise.arrays import Array, frozen
 from agewise.errors import InvalidInput
 from agewise.learning import (
     Estimator,
@@ -25,7 +26,7 @@ from agewise.privacy.calibration import aged_loss, tight_scales
 from agewise.privacy.sharp import ROWS_OFF, Ageing, hockey_sticks, sharp_inverse
 from agewise.problem import Client, Problem, Target
 from agewise.process import JointLaw
-from agewise.process.joint import Array, backward_rows, frozen, youngest
+from agewise.process.joint import backward_rows, youngest
 
 LARGEST_FAILURE = 0.5
 """A release of any age fails with at most this probability."""

@@ -304,8 +304,8 @@ def test_readings_off_the_states_are_moved_and_counted_but_not_recorded(tmp_path
     ("text", "words"),
     [
         ("client,slot\na,1\n", "the columns client, slot, value"),
-        ("client,slot,value\nclient 1,1,x\n", "row 1 of .*value x"),
-        ("client,slot,value\nclient 1,1,5\nclient 1,one,5\n", "row 2 of .*slot one"),
+        ("client,slot,value\nclient 1,1,x\n", "line 2 of .*value x"),
+        ("client,slot,value\nclient 1,1,5\nclient 1,one,5\n", "line 3 of .*slot one"),
         ("client,slot,value\nclient 1,1,nan\n", "finite number"),
         ("client,slot,value\nclient 1,1,inf\n", "finite number"),
         ("client,slot,value\n,1,5\n", "a name"),
@@ -328,9 +328,11 @@ def test_bad_readings_are_refused_before_anything_is_released(tmp_path, text, wo
 
 def test_files_that_are_no_readings(tmp_path):
     cases = {
-        "missing.csv": "an existing file", "folder.csv": "readable", "odd.txt": ".csv or .parquet",
-        "broken.parquet": "readable",
-    }  # fmt: skip
+        "missing.csv": "an existing file",
+        "folder.csv": "an existing file",
+        "odd.txt": ".csv or .parquet",
+        "broken.parquet": "a Parquet file",
+    }
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "odd.txt").write_text("x")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")

@@ -8,10 +8,11 @@ import pytest
 from test_fit import CHAIN, LONDON, readings, walk
 
 import agewise as aw
-from agewise.fitting.backtest import _judge, _Watched, replay_adversary, replay_plans
+from agewise.fitting.adversary import _judge, _Watched, replay_adversary
+from agewise.fitting.backtest import replay_plans
 from agewise.fitting.fit import fit
-from agewise.fitting.readings import read_readings
 from agewise.fitting.states import given_states
+from agewise.readings import read_readings
 
 
 def test_losses_on_readings_that_keep_to_the_law_are_as_promised():
@@ -19,9 +20,14 @@ def test_losses_on_readings_that_keep_to_the_law_are_as_promised():
     states = given_states([10, 20], found.values)
     problem = aw.Problem([aw.Client("all", CHAIN, samples=20)], 6, 0.5)
     rows = replay_plans(
-        problem, found, states, {"all": found.entities}, first_slot=5, rng=np.random.default_rng(1),
+        problem,
+        found,
+        states,
+        {"all": found.entities},
+        first_slot=5,
+        rng=np.random.default_rng(1),
         draws=1,
-    )  # fmt: skip
+    )
     assert [row.scheme for row in rows] == ["plain", "propagated", "classical, fresh", "random"]
     for row in rows:
         assert row.days == 400
@@ -48,9 +54,15 @@ def attacked(values, *, epsilon=0.1, adversary="household", each=True, levels=(1
     states = given_states(levels, before.values)
     groups = {name: [name] for name in before.entities} if each else None
     made = fit(
-        before, states, epsilon=epsilon, first_slot=5, slots=25, groups=groups,
-        adversary=adversary, worst_limit=1.0,
-    )  # fmt: skip
+        before,
+        states,
+        epsilon=epsilon,
+        first_slot=5,
+        slots=25,
+        groups=groups,
+        adversary=adversary,
+        worst_limit=1.0,
+    )
     return replay_adversary(made, before, after, first_slot=5)
 
 
@@ -101,9 +113,14 @@ def test_a_true_claim_about_the_population_stands_though_households_differ():
             high[:, day * 24 + 5], high[:, day * 24 + 10] = now, later
         before, after = readings(np.where(high, 20.0, 10.0)).split(0.5)
         made = fit(
-            before, given_states([10, 20], before.values), epsilon=0.1, first_slot=5, slots=6,
-            adversary="population", sampled="pairs",
-        )  # fmt: skip
+            before,
+            given_states([10, 20], before.values),
+            epsilon=0.1,
+            first_slot=5,
+            slots=6,
+            adversary="population",
+            sampled="pairs",
+        )
         assert made.clients[0].limits[0] < 0.3
         honest, _ = replay_adversary(made, before, after, first_slot=5)
         assert not honest.too_good, honest
@@ -117,9 +134,13 @@ def test_an_adversary_needs_somebody_to_watch():
         attacked(values)
     before, after = readings(walk(6, 60, seed=1)).split(0.5)
     made = fit(
-        before, given_states([10, 20], before.values), epsilon=0.1, first_slot=5, slots=6,
+        before,
+        given_states([10, 20], before.values),
+        epsilon=0.1,
+        first_slot=5,
+        slots=6,
         adversary="population",
-    )  # fmt: skip
+    )
     week, _ = after.split(0.3)
     with pytest.raises(aw.InvalidInput, match=r"2 week\(s\) to judge by"):
         replay_adversary(made, before, week, first_slot=5)
@@ -134,9 +155,14 @@ def test_london_households_keep_the_measured_claim_only(adversary, each):
     before, after = found.split(0.5)
     groups = {name: [name] for name in found.entities} if each else None
     made = fit(
-        before, given_states([60, 250], before.values), epsilon=0.1, first_slot=36, slots=49,
-        adversary=adversary, groups=groups,
-    )  # fmt: skip
+        before,
+        given_states([60, 250], before.values),
+        epsilon=0.1,
+        first_slot=36,
+        slots=49,
+        adversary=adversary,
+        groups=groups,
+    )
     honest, naive = replay_adversary(made, before, after, first_slot=36)
     assert not honest.too_good
     assert naive.too_good
@@ -158,8 +184,10 @@ def test_guarantee_a_claim_that_is_just_kept_is_not_condemned(alone):
             called = rng.random(true.shape) < np.clip(np.where(true, factor, 1) * often, 0, 1)
             rows.append(_Watched(str(name), 1, 0.1, 1.0, true, called.astype(float), week))
         if not alone:
-            facts = (np.concatenate([getattr(r, part) for r in rows]) for part in
-                     ("true", "called", "week"))  # fmt: skip
+            facts = (
+                np.concatenate([getattr(r, part) for r in rows])
+                for part in ("true", "called", "week")
+            )
             rows = [_Watched("all", 20, 0.1, 1.0, *facts)]
         judged.append(_judge("measured", 7, rows, 0.1, alone=alone))
     assert not any(one.too_good for one in judged)

@@ -19,9 +19,9 @@ from agewise.cli.backtesting import backtest
 from agewise.cli.fitting import fit_command
 from agewise.fitting.assumptions import check_assumptions, spoken_time, usual_lags
 from agewise.fitting.fit import fit
-from agewise.fitting.plausibility import fence
-from agewise.fitting.readings import Quality, Readings, read_readings
 from agewise.fitting.states import given_states, least_error_states, quantile_states
+from agewise.readings import Quality, Readings, read_readings
+from agewise.readings.plausibility import fence
 
 AGEWISE = str(Path(sys.executable).with_name("agewise"))
 CHAIN = aw.birth_death(0.3, 0.3, [10, 20])
@@ -44,23 +44,37 @@ def walk(entities, days, day=24, seed=0, chain=CHAIN, memory=None):
 
 def written(path, values, minutes=60):
     start = datetime(2024, 1, 1)
-    frame = pl.DataFrame({
-        "meter": np.repeat([f"m{i}" for i in range(len(values))], values.shape[1]),
-        "time": [start + timedelta(minutes=minutes * t) for t in range(values.shape[1])]
-        * len(values),
-        "kwh": values.ravel(),
-    })  # fmt: skip
+    frame = pl.DataFrame(
+        {
+            "meter": np.repeat([f"m{i}" for i in range(len(values))], values.shape[1]),
+            "time": [start + timedelta(minutes=minutes * t) for t in range(values.shape[1])]
+            * len(values),
+            "kwh": values.ravel(),
+        }
+    )
     frame.write_parquet(path)
     return path
 
 
 def readings(values, day=24):
     quality = Quality(
-        rows=values.size, entities=len(values), slots=values.shape[1], resolution_minutes=60,
-        first="", last="", timezone="UTC", used=values.size, duplicates_same=0,
-        duplicates_averaged=0, not_numbers=0, negative=0, clock_change=0, off_grid=0,
-        missing=0, left_out=(),
-    )  # fmt: skip
+        rows=values.size,
+        entities=len(values),
+        slots=values.shape[1],
+        resolution_minutes=60,
+        first="",
+        last="",
+        timezone="UTC",
+        used=values.size,
+        duplicates_same=0,
+        duplicates_averaged=0,
+        not_numbers=0,
+        negative=0,
+        clock_change=0,
+        off_grid=0,
+        missing=0,
+        left_out=(),
+    )
     names = tuple(f"m{i}" for i in range(len(values)))
     return Readings(names, values, day, datetime(2024, 1, 1, tzinfo=UTC), quality)
 
@@ -123,6 +137,17 @@ def test_the_measured_law_covers_the_truth_and_earns_credit(meters):
     )
 
 
+def test_states_may_be_levels_or_left_to_the_readings(meters):
+    found = aw.read_readings(meters)
+    choices = {"epsilon": 0.5, "first_slot": 10, "slots": 6}
+    by_levels = aw.fit(found, [10, 20], **choices)
+    same = fit(found, given_states([10, 20], found.values), **choices)
+    assert by_levels.to_dict() == same.to_dict()
+    assert by_levels.problem == same.problem
+    chosen = aw.fit(found, **choices).states
+    assert (chosen.how, chosen.values.tolist()) == ("least error", [10, 20])
+
+
 def test_the_population_is_another_claim(meters):
     found = read_readings(meters)
     states = given_states([10, 20], found.values)
@@ -158,8 +183,19 @@ def test_laws_for_others_need_many_entities(meters):
 
 
 def test_what_limits_rest_on_travels_to_the_statement(meters, tmp_path):
-    done = run(meters, *TWO, "--slots", 4, "--adversary", "population", "--sampled", "pairs",
-               "--out", "mine.toml", cwd=tmp_path)  # fmt: skip
+    done = run(
+        meters,
+        *TWO,
+        "--slots",
+        4,
+        "--adversary",
+        "population",
+        "--sampled",
+        "pairs",
+        "--out",
+        "mine.toml",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     result = aw.run(aw.plan(aw.load_scenario(tmp_path / "mine.toml")))
     page = result.statement.to_markdown()
@@ -173,8 +209,11 @@ def test_groups_say_who_was_not_read_and_who_is_in_none(meters, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "without usable readings: m9" in done.stderr
     assert "m2, m3, m4, m5: in none of the groups" in done.stdout
-    for lines, words in ((["m9,south"], "no entity with usable readings"), ([",south"], "row 2"),
-                         ([], "empty")):  # fmt: skip
+    for lines, words in (
+        (["m9,south"], "no entity with usable readings"),
+        ([",south"], "row 2"),
+        ([], "empty"),
+    ):
         (tmp_path / "g.csv").write_text("\n".join(["entity,client", *lines]))
         done = run(meters, *TWO, "--slots", 4, "--groups", "g.csv", "--force", cwd=tmp_path)
         assert done.returncode == 2
@@ -187,9 +226,7 @@ def test_entities_without_a_limit_are_left_out_by_name(tmp_path):
     values[2, ::500] = 20.0  # hardly ever
     found = read_readings(written(tmp_path / "m.parquet", values))
     made = fit(found, given_states([10, 20], found.values), epsilon=0.5, first_slot=10, slots=4)
-    assert dict(made.left_out) == {
-        "m3": "always in one state", "m2": "limit above 0.9"
-    }  # fmt: skip
+    assert dict(made.left_out) == {"m3": "always in one state", "m2": "limit above 0.9"}
     assert made.problem.clients[0].samples == 2
     few = read_readings(written(tmp_path / "few.parquet", walk(2, 20)))
     with pytest.raises(aw.InvalidInput, match="no credit for ageing"):
@@ -211,8 +248,20 @@ def run(*arguments, cwd):
 
 
 def test_from_the_command_line_to_a_plan(meters, tmp_path):
-    done = run(meters, "--states", "10,20", "--slots", 6, "--report", "rep", "--unit", "kWh",
-               "--out", "mine.toml", cwd=tmp_path)  # fmt: skip
+    done = run(
+        meters,
+        "--states",
+        "10,20",
+        "--slots",
+        6,
+        "--report",
+        "rep",
+        "--unit",
+        "kWh",
+        "--out",
+        "mine.toml",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert "Taking time as the time, meter as the entity, kwh as the reading" in done.stderr
     assert {p.name for p in (tmp_path / "rep").iterdir()} == {"fit.png", "fit.svg", "fit.json"}
@@ -326,16 +375,30 @@ def test_a_scenario_that_cannot_be_written_spends_nothing(meters, tmp_path):
     groups.write_text("entity;client\nm0; a\nm1;a\nm2;b\n")
     (tmp_path / "books").mkdir()
     (tmp_path / "books" / "b.ledger").write_text("damaged")
-    done = run(meters, *TWO, "--slots", 4, *private, "--groups", groups, "--out", "m.toml",
-               cwd=tmp_path)  # fmt: skip
+    done = run(
+        meters, *TWO, "--slots", 4, *private, "--groups", groups, "--out", "m.toml", cwd=tmp_path
+    )
     assert done.returncode == 2
     assert not (tmp_path / "books" / "a.ledger").exists()
     assert not list(tmp_path.glob("*m.toml*"))
 
 
 def test_fitting_again_for_other_clients_is_another_release(meters, tmp_path):
-    private = [meters, *TWO, "--slots", 4, "--adversary", "population", "--count-epsilon", 1,
-               "--ledgers", "books", "--out", "m.toml", "--force"]  # fmt: skip
+    private = [
+        meters,
+        *TWO,
+        "--slots",
+        4,
+        "--adversary",
+        "population",
+        "--count-epsilon",
+        1,
+        "--ledgers",
+        "books",
+        "--out",
+        "m.toml",
+        "--force",
+    ]
     (tmp_path / "g.csv").write_text('"entity","client"\nm0,a\nm1,a\nm2,b\n')
     assert run(*private, "--groups", "g.csv", cwd=tmp_path).returncode == 0
     again = run(*private, cwd=tmp_path)
@@ -350,8 +413,19 @@ def test_names_cannot_write_into_the_scenario(tmp_path):
     frame = frame.with_columns(pl.col("meter").replace("m2", bad))
     frame.write_parquet(tmp_path / "m.parquet")
     (tmp_path / "g.csv").write_text("entity,client\nm0,a\nm1,a\n")
-    done = run("m.parquet", *TWO, "--slots", 4, "--groups", "g.csv", "--adversary", "population",
-               "--out", "c.toml", cwd=tmp_path)  # fmt: skip
+    done = run(
+        "m.parquet",
+        *TWO,
+        "--slots",
+        4,
+        "--groups",
+        "g.csv",
+        "--adversary",
+        "population",
+        "--out",
+        "c.toml",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     problem = aw.load_scenario(tmp_path / "c.toml")
     assert problem.capacity is None
@@ -372,10 +446,14 @@ def test_a_plan_cannot_lose_what_its_scenario_says(meters):
 
 @pytest.mark.parametrize(
     ("choice", "words"),
-    [({"first_slot": -3}, "first_slot is -3"), ({"first_slot": 24}, "first_slot is 24"),
-     ({"slots": 1}, "slots is 1"), ({"worst_limit": 0}, "worst_limit is 0"),
-     ({"worst_limit": 2}, "worst_limit is 2")],
-)  # fmt: skip
+    [
+        ({"first_slot": -3}, "first_slot is -3"),
+        ({"first_slot": 24}, "first_slot is 24"),
+        ({"slots": 1}, "slots is 1"),
+        ({"worst_limit": 0}, "worst_limit is 0"),
+        ({"worst_limit": 2}, "worst_limit is 2"),
+    ],
+)
 def test_fits_that_make_no_sense_are_refused(meters, choice, words):
     found = read_readings(meters)
     with pytest.raises(aw.InvalidInput, match=words):
@@ -388,9 +466,14 @@ def test_counts_are_private_about_any_24_hours(meters):
     rng = np.random.default_rng(1)
     for first, slots in ((0, 24), (5, 12), (20, 8), (13, 30), (0, 49)):
         made = fit(
-            found, given_states([10, 20], found.values), epsilon=0.5, first_slot=first, slots=slots,
-            adversary="population", count_epsilon=1.0,
-        )  # fmt: skip
+            found,
+            given_states([10, 20], found.values),
+            epsilon=0.5,
+            first_slot=first,
+            slots=slots,
+            adversary="population",
+            count_epsilon=1.0,
+        )
         worst = 0
         for begin in range(24 * 30, 24 * 32):
             other = found.values.copy()
@@ -434,15 +517,21 @@ def test_london_with_many_states_ends_in_words(choice, tmp_path):
 def test_back_tests_from_the_command_line(meters, tmp_path):
     done = subprocess.run(
         [AGEWISE, "backtest", str(meters), "--states", "10,20", "--slots", "5", "--json"],
-        capture_output=True, text=True, cwd=tmp_path, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert [one["claim"] for one in document["attacks"]] == ["measured", "chain"]
     assert not any(one["too_good"] for one in document["attacks"])
     assert {one["scheme"] for one in document["plans"]} == {
-        "plain", "propagated", "classical, fresh", "random"
-    }  # fmt: skip
+        "plain",
+        "propagated",
+        "classical, fresh",
+        "random",
+    }
 
 
 @pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
@@ -468,17 +557,44 @@ def test_the_shipped_scenario_plans_and_runs():
 
 
 def test_a_private_fit_is_recorded(meters, tmp_path):
-    done = run(meters, "--states", "10,20", "--slots", 4, "--adversary", "population",
-               "--count-epsilon", 1, "--ledgers", "books", "--out", "mine.toml",
-               cwd=tmp_path)  # fmt: skip
+    done = run(
+        meters,
+        "--states",
+        "10,20",
+        "--slots",
+        4,
+        "--adversary",
+        "population",
+        "--count-epsilon",
+        1,
+        "--ledgers",
+        "books",
+        "--out",
+        "mine.toml",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     with aw.Ledger.read(tmp_path / "books" / "all.ledger") as ledger:
         (event,) = ledger.events()
     assert (event.epsilon, event.collect_at, event.private) == (1.0, 0, True)
     assert "recorded in the clients' ledgers" in (tmp_path / "mine.toml").read_text()
-    again = run(meters, "--states", "10,20", "--slots", 4, "--adversary", "population",
-                "--count-epsilon", 1, "--ledgers", "books", "--out", "mine.toml", "--force",
-                cwd=tmp_path)  # fmt: skip
+    again = run(
+        meters,
+        "--states",
+        "10,20",
+        "--slots",
+        4,
+        "--adversary",
+        "population",
+        "--count-epsilon",
+        1,
+        "--ledgers",
+        "books",
+        "--out",
+        "mine.toml",
+        "--force",
+        cwd=tmp_path,
+    )
     assert again.returncode == 2
     assert "another release" in again.stderr
     plan = aw.plan(aw.load_scenario(tmp_path / "mine.toml"))
@@ -495,10 +611,21 @@ def test_a_private_fit_is_recorded(meters, tmp_path):
         (["--ledgers", "b"], "both, or neither"),
         (["--count-epsilon", "1", "--ledgers", "b"], "measured and population"),
         (["--count-epsilon", "0", "--ledgers", "b"], "count_epsilon is 0"),
-        (["--count-epsilon", "1", "--ledgers", "b", "--adversary", "population",
-          "--quantiles", "2"], "states that are given"),
+        (
+            [
+                "--count-epsilon",
+                "1",
+                "--ledgers",
+                "b",
+                "--adversary",
+                "population",
+                "--quantiles",
+                "2",
+            ],
+            "states that are given",
+        ),
     ],
-)  # fmt: skip
+)
 def test_private_fits_that_are_refused(meters, tmp_path, more, words):
     states = [] if "--quantiles" in more else TWO
     done = run(meters, *states, "--slots", 4, *more, cwd=tmp_path)
@@ -547,15 +674,25 @@ def test_one_outlier_does_not_choose_the_states(tmp_path):
     for found in (least_error_states(2, values), quantile_states(2, values)):
         assert found.error < 60
     assert least_error_states(2, values).values == pytest.approx(clean, rel=1e-3)
-    done = run(written(tmp_path / "m.parquet", values), "--slots", 4, "--worst-limit", 1, "--json",
-               cwd=tmp_path)  # fmt: skip
+    done = run(
+        written(tmp_path / "m.parquet", values),
+        "--slots",
+        4,
+        "--worst-limit",
+        1,
+        "--json",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["clients"][0]["entities"] == 12
     (outlier,) = document["outliers"]
     assert outlier == {
-        "entity": "m3", "readings": 1, "largest": 350_300, "at": "2024-02-03T05:00:00+00:00"
-    }  # fmt: skip
+        "entity": "m3",
+        "readings": 1,
+        "largest": 350_300,
+        "at": "2024-02-03T05:00:00+00:00",
+    }
     assert "count as the highest one: m3 350300 at 2024-02-03T05:00" in done.stderr
     assert "m3 350300 at" in aw.load_scenario(tmp_path / "fitted.toml").origin
 
@@ -585,8 +722,13 @@ def test_leaving_out_most_entities_is_refused_unless_asked_for(tmp_path):
     assert "5 of 7 entities left out (always in one state: 5)" in " ".join(done.stderr.split())
     assert "Choose other states" in done.stderr
     assert not (tmp_path / "fitted.toml").exists()
-    backtested = subprocess.run([AGEWISE, "backtest", *map(str, wanted)], capture_output=True,
-                                text=True, cwd=tmp_path, check=False)  # fmt: skip
+    backtested = subprocess.run(
+        [AGEWISE, "backtest", *map(str, wanted)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
     assert backtested.returncode == 2
     assert "5 of 7 entities left out" in backtested.stderr
     assert run(*wanted, "--most-left-out", 0.72, cwd=tmp_path).returncode == 0
@@ -635,10 +777,15 @@ def test_entities_with_a_weak_limit_may_be_worth_more_than_a_better_limit():
 
 @pytest.mark.parametrize(
     ("seconds", "lags"),
-    [(1800, (1, 4, 8, 20, 48, 96, 336)), (3600, (1, 2, 4, 10, 24, 48, 168)),
-     (900, (1, 8, 16, 40, 96, 192, 672)), (10, (1, 720, 1440, 3600, 8640, 17280, 60480)),
-     (6 * 3600, (1, 4, 8, 28)), (24 * 3600, (1, 2, 7))],
-)  # fmt: skip
+    [
+        (1800, (1, 4, 8, 20, 48, 96, 336)),
+        (3600, (1, 2, 4, 10, 24, 48, 168)),
+        (900, (1, 8, 16, 40, 96, 192, 672)),
+        (10, (1, 720, 1440, 3600, 8640, 17280, 60480)),
+        (6 * 3600, (1, 4, 8, 28)),
+        (24 * 3600, (1, 2, 7)),
+    ],
+)
 def test_lags_are_hours_days_and_a_week_at_any_resolution(seconds, lags):
     day = 24 * 3600 // seconds
     assert usual_lags(day) == lags
@@ -670,5 +817,7 @@ def test_slots_are_those_of_a_day_at_any_resolution(tmp_path):
     assert done.returncode == 0, done.stderr
     assert aw.load_scenario(tmp_path / "fitted.toml").aggregate_at == 97
     assert [one["lag"] for one in json.loads(done.stdout)["assumptions"]["lags"]][-3:] == [
-        96, 192, 672
-    ]  # fmt: skip
+        96,
+        192,
+        672,
+    ]

@@ -11,8 +11,8 @@ from test_fit import AGEWISE, CHAIN, LONDON, readings, walk, written
 import agewise as aw
 from agewise.fitting.fit import fit
 from agewise.fitting.halves import compare_halves
-from agewise.fitting.readings import read_readings
 from agewise.fitting.states import given_states
+from agewise.readings import read_readings
 
 VALUES = np.array([10.0, 20.0])
 
@@ -91,9 +91,23 @@ def test_what_changed_is_told_with_the_fit_and_the_back_test(tmp_path):
     assert "run 60 min later" in aw.plan(made.problem).notes[1]
     path = written(tmp_path / "m.parquet", VALUES[codes])
     done = subprocess.run(
-        [AGEWISE, "backtest", str(path), "--states", "10,20", "--slots", "4", "--adversary",
-         "population", "--json"], capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
+        [
+            AGEWISE,
+            "backtest",
+            str(path),
+            "--states",
+            "10,20",
+            "--slots",
+            "4",
+            "--adversary",
+            "population",
+            "--json",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["halves"]["shift_minutes"] == 60

@@ -15,9 +15,9 @@ from agewise.fitting.laws import (
     fit_periodic,
     pair_counts,
 )
-from agewise.fitting.readings import read_readings
 from agewise.fitting.states import given_states, least_error_states, quantile_states
 from agewise.process.limits import table_delta
+from agewise.readings import read_readings
 
 LONDON = Path(__file__).parents[3] / "shared" / "data" / "london"
 CHAIN = aw.birth_death(0.3, 0.25, [1, 2, 3])
@@ -80,10 +80,11 @@ def test_a_known_chain_is_recovered_at_the_expected_rate():
     errors = []
     for slots in (500, 50_000):
         found = [
-            np.abs(fit_chain(walked(CHAIN, 4, slots, s), CHAIN.states).transition
-                   - CHAIN.transition).max()
+            np.abs(
+                fit_chain(walked(CHAIN, 4, slots, s), CHAIN.states).transition - CHAIN.transition
+            ).max()
             for s in range(8)
-        ]  # fmt: skip
+        ]
         errors.append(np.mean(found))
     assert errors[1] < 0.01
     assert errors[0] / errors[1] == pytest.approx(10, rel=0.5)  # √100
@@ -173,9 +174,14 @@ def test_guarantee_noisy_limits_cover_days_that_move_everybody():
         for slot in range(4):
             codes[:, slot::4] = rng.random((20, 365)) < np.where(cold, 0.9, 0.1)
         law = fit_lag_law(
-            codes, np.array([0.0, 1]), 4, first_slot=0, slots=3, confidence=0.7,
+            codes,
+            np.array([0.0, 1]),
+            4,
+            first_slot=0,
+            slots=3,
+            confidence=0.7,
             noise=CountNoise(5.0, 3),
-        ).law  # fmt: skip
+        ).law
         missed += any(law.limits[:2] < truth)
         assert (law.limits[:2] < 1).all()
     assert missed <= 9
@@ -237,8 +243,12 @@ def test_real_households_remember_longer_than_a_fitted_chain():
     balanced = codes[share.min(axis=0) >= 0.025]
     chains = [fit_chain(one[None], states.values) for one in balanced]
     for lag, wanted, fitted in (
-        (4, 0.52, 0.29), (8, 0.27, 0.07), (20, 0.24, 0.0), (48, 0.59, 0.0), (336, 0.51, 0.0)
-    ):  # fmt: skip
+        (4, 0.52, 0.29),
+        (8, 0.27, 0.07),
+        (20, 0.24, 0.0),
+        (48, 0.59, 0.0),
+        (336, 0.51, 0.0),
+    ):
         measured = [table_delta(c) for c in pair_counts(balanced, lag, 4)]
         assert np.median(measured) == pytest.approx(wanted, abs=0.05)
         powers = [float(aw.delta(chain, lag)) for chain in chains]

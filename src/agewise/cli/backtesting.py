@@ -19,9 +19,11 @@ from agewise.cli.console import (
     progress_bar,
 )
 from agewise.fitting import defaults
+from agewise.wording import listed
 
 if TYPE_CHECKING:
-    from agewise.fitting.backtest import Attack, Replayed
+    from agewise.fitting.adversary import Attack
+    from agewise.fitting.backtest import Replayed
 
 commands = typer.Typer()
 IN_DOUBT = 0.05
@@ -72,7 +74,8 @@ def backtest(
     present state from data collected in slot 1, with noise by the fitted limits, and by a fitted
     chain. Plans go through the local engine with private noise, on every day without gaps.
     """
-    from agewise.fitting.backtest import replay_adversary, replay_plans  # noqa: PLC0415
+    from agewise.fitting.adversary import replay_adversary  # noqa: PLC0415
+    from agewise.fitting.backtest import replay_plans  # noqa: PLC0415
     from agewise.fitting.fit import fit  # noqa: PLC0415
     from agewise.fitting.halves import compare_halves  # noqa: PLC0415
 
@@ -82,32 +85,48 @@ def backtest(
     chosen = given.choose_states(states, quantiles, least_error, before)
     members = given.choose_groups(groups, found.readings, each=each)
     with progress_bar("measuring") as advance:
-        made = fit(
-            before, chosen, epsilon=epsilon, first_slot=found.first_slot, slots=found.slots,
-            groups=members, adversary=adversary, sampled=sampled, worst_limit=worst_limit,
-            most_left_out=most_left_out, unit=unit, progress=advance,
-        )  # fmt: skip
+        fitted = fit(
+            before,
+            chosen,
+            epsilon=epsilon,
+            first_slot=found.first_slot,
+            slots=found.slots,
+            groups=members,
+            adversary=adversary,
+            sampled=sampled,
+            worst_limit=worst_limit,
+            most_left_out=most_left_out,
+            unit=unit,
+            progress=advance,
+        )
     whole = found.readings
     halves = compare_halves(chosen.index(whole.values), chosen.values, whole.day)
-    within = [f"Within the half fitted to: {line}" for line in made.assumptions.halves.verdict]
-    warnings = [*halves.verdict, *within, *made.warnings]
+    within = [f"Within the half fitted to: {line}" for line in fitted.assumptions.halves.verdict]
+    warnings = [*halves.verdict, *within, *fitted.warnings]
     with people.status("replaying the adversary"):
-        attacks = replay_adversary(made, before, after, first_slot=found.first_slot, seed=seed)
+        attacks = replay_adversary(fitted, before, after, first_slot=found.first_slot, seed=seed)
     with progress_bar("replaying plans") as advance:
         replayed = replay_plans(
-            made.problem, after, chosen, {one.name: one.members for one in made.clients},
-            first_slot=found.first_slot, rng=generator(seed), progress=advance,
-        )  # fmt: skip
+            fitted.problem,
+            after,
+            chosen,
+            {one.name: one.members for one in fitted.clients},
+            first_slot=found.first_slot,
+            rng=generator(seed),
+            progress=advance,
+        )
     if as_json:
-        print_json({
-            "adversary": adversary,
-            "sampled": sampled,
-            "attacks": [one.to_dict() for one in attacks],
-            "plans": [one.to_dict() for one in replayed],
-            "left_out": [list(one) for one in made.left_out],
-            "halves": halves.to_dict(),
-            "warnings": warnings,
-        })  # fmt: skip
+        print_json(
+            {
+                "adversary": adversary,
+                "sampled": sampled,
+                "attacks": [one.to_dict() for one in attacks],
+                "plans": [one.to_dict() for one in replayed],
+                "left_out": [list(one) for one in fitted.left_out],
+                "halves": halves.to_dict(),
+                "warnings": warnings,
+            }
+        )
     for warning in warnings:
         people.print(f"[yellow]{escape(warning)}[/]", soft_wrap=True, highlight=False)
     if as_json:
@@ -116,15 +135,14 @@ def backtest(
     screen.print(
         f"Fitted to {before.values.shape[1] // before.day} days, judged on the "
         f"{after.values.shape[1] // after.day} after them; adversary: {adversary}, sampled: "
-        f"{sampled}, claimed ε = {epsilon:g}. {len(made.left_out)} entities left out.",
+        f"{sampled}, claimed ε = {epsilon:g}. {len(fitted.left_out)} entities left out.",
         highlight=False,
     )
     screen.print(_attack_table(attacks))
     for one in attacks:
         if one.exposed:
-            more = f" and {len(one.exposed) - 8} more" if len(one.exposed) > 8 else ""
             screen.print(
-                f"Noise by the {_noise(one)} exposes {escape(', '.join(one.exposed[:8]))}{more}: "
+                f"Noise by the {_noise(one)} exposes {escape(listed(one.exposed, given.SHOWN))}: "
                 "each by itself refutes the claim.",
                 highlight=False,
             )
@@ -136,29 +154,53 @@ def _noise(one: Attack) -> str:
 
 
 def _attack_table(attacks: list[Attack]) -> Table:
-    shown = Table(title=f"A replayed adversary, data of age {attacks[0].age}, "
-                  f"{attacks[0].households} households", title_justify="left",
-                  box=box.SIMPLE_HEAD)  # fmt: skip
-    for heading in ("noise by", "Δ", "noise scale", "hits", "false alarms", "ratio", "allowed",
-                    "excess", "chance", "claim"):  # fmt: skip
+    shown = Table(
+        title=f"A replayed adversary, data of age {attacks[0].age}, "
+        f"{attacks[0].households} households",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    for heading in (
+        "noise by",
+        "Δ",
+        "noise scale",
+        "hits",
+        "false alarms",
+        "ratio",
+        "allowed",
+        "excess",
+        "chance",
+        "claim",
+    ):
         side: Any = "left" if heading in ("noise by", "claim") else "right"
         shown.add_column(heading, justify=side, no_wrap=heading in ("noise by", "excess", "claim"))
     for one in attacks:
         shown.add_row(
-            _noise(one), f"{one.delta:.3g}", f"{one.noise_scale:.4g}", f"{one.hits:.3f}",
+            _noise(one),
+            f"{one.delta:.3g}",
+            f"{one.noise_scale:.4g}",
+            f"{one.hits:.3f}",
             f"{one.false_alarms:.3f}",
             f"{one.hits / one.false_alarms:.2f}" if one.false_alarms else "inf",
-            f"{one.allowed_ratio:.2f}", f"{one.excess:+.1f} s.e.", f"{one.chance:.1g}",
-            "[red]broken[/]" if one.too_good
-            else "[green]not refuted[/]" if one.chance > IN_DOUBT else "[yellow]in doubt[/]",
-        )  # fmt: skip
+            f"{one.allowed_ratio:.2f}",
+            f"{one.excess:+.1f} s.e.",
+            f"{one.chance:.1g}",
+            "[red]broken[/]"
+            if one.too_good
+            else "[green]not refuted[/]"
+            if one.chance > IN_DOUBT
+            else "[yellow]in doubt[/]",
+        )
     return shown
 
 
 def _plan_table(replayed: list[Replayed], unit: str) -> Table:
     square = f" ({escape(unit)}²)" if unit else ""
-    costs = Table(title=f"Plans over {replayed[0].days} recorded days", title_justify="left",
-                  box=box.SIMPLE_HEAD)  # fmt: skip
+    costs = Table(
+        title=f"Plans over {replayed[0].days} recorded days",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
     for heading in ("scheme", "ages", f"mean loss{square}", f"promised{square}"):
         costs.add_column(heading, justify="left" if heading == "scheme" else "right")
     for row in replayed:
@@ -166,7 +208,9 @@ def _plan_table(replayed: list[Replayed], unit: str) -> Table:
         if len(row.ages) > MANY:
             ages = f"{min(row.ages)} to {max(row.ages)}"
         costs.add_row(
-            SCHEMES[row.scheme], ages, f"{row.mean_loss:.1f} ± {row.standard_error:.1f}",
+            SCHEMES[row.scheme],
+            ages,
+            f"{row.mean_loss:.1f} ± {row.standard_error:.1f}",
             f"{row.promised:.1f}",
-        )  # fmt: skip
+        )
     return costs

@@ -11,6 +11,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from agewise.checks import positive
 from agewise.cli.console import (
     JsonOption,
     MaxAgedOption,
@@ -23,7 +24,7 @@ from agewise.cli.console import (
     print_json,
     progress_bar,
 )
-from agewise.errors import InvalidInput, positive
+from agewise.errors import InvalidInput
 from agewise.federation.flower import require_flower
 from agewise.privacy.account import Policy
 from agewise.scenario import load_scenario

@@ -26,6 +26,7 @@ from agewise.cli.console import (
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.scenario import dump_scenario
+from agewise.wording import listed, printable
 
 if TYPE_CHECKING:
     from agewise.fitting.report import Fit
@@ -95,36 +96,53 @@ def fit_command(
 
     if (count_epsilon is None) != (ledgers is None):
         raise InvalidInput(
-            "--count-epsilon, --ledgers", "one without the other", "both, or neither",
+            "--count-epsilon, --ledgers",
+            "one without the other",
+            "both, or neither",
             "What noisy counts tell has to be accounted for.",
-        )  # fmt: skip
+        )
     columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
     found = given.read(readings, columns, timezone, aggregate_at, slots)
     chosen = given.choose_states(states, quantiles, least_error, found.readings)
     members = given.choose_groups(groups, found.readings, each=each)
     with progress_bar("measuring") as advance:
-        made = fit(
-            found.readings, chosen, epsilon=epsilon, first_slot=found.first_slot,
-            slots=found.slots, groups=members, kind=kind, adversary=adversary, sampled=sampled,
-            calendar=calendar, confidence=confidence, worst_limit=worst_limit,
-            most_left_out=most_left_out, count_epsilon=count_epsilon, name=out.stem, unit=unit,
+        fitted = fit(
+            found.readings,
+            chosen,
+            epsilon=epsilon,
+            first_slot=found.first_slot,
+            slots=found.slots,
+            groups=members,
+            kind=kind,
+            adversary=adversary,
+            sampled=sampled,
+            calendar=calendar,
+            confidence=confidence,
+            worst_limit=worst_limit,
+            most_left_out=most_left_out,
+            count_epsilon=count_epsilon,
+            name=out.stem,
+            unit=unit,
             progress=advance,
-        )  # fmt: skip
+        )
     folder = output_folder(report, "--report")
-    _write(out, _header(made) + dump_scenario(made.problem),
-           (lambda: record_fit(made, ledgers)) if ledgers is not None else None)  # fmt: skip
+    _write(
+        out,
+        _header(fitted) + dump_scenario(fitted.problem),
+        (lambda: record_fit(fitted, ledgers)) if ledgers is not None else None,
+    )
     if as_json:
-        print_json({**made.to_dict(), "scenario": str(out)})
+        print_json({**fitted.to_dict(), "scenario": str(out)})
     else:
-        _print(made)
-    for warning in made.warnings:
+        _print(fitted)
+    for warning in fitted.warnings:
         people.print(f"[yellow]{escape(warning)}[/]", soft_wrap=True, highlight=False)
     paths = [out]
     if folder is not None:
         from agewise import figures  # noqa: PLC0415
 
-        paths += figures.save(figures.fit_figure(made), folder, "fit")
-        (folder / "fit.json").write_text(json.dumps(made.to_dict(), indent=2), encoding="utf-8")
+        paths += figures.save(figures.fit_figure(fitted), folder, "fit")
+        (folder / "fit.json").write_text(json.dumps(fitted.to_dict(), indent=2), encoding="utf-8")
         paths.append(folder / "fit.json")
     wrote(paths)
 
@@ -146,50 +164,61 @@ def _write(out: Path, text: str, record: Callable[[], None] | None) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _header(made: Fit) -> str:
-    from agewise.fitting.report import printable  # noqa: PLC0415
-
-    lines = [made.problem.origin]
-    if made.kind == "measured":
+def _header(fitted: Fit) -> str:
+    lines = [fitted.problem.origin]
+    if fitted.kind == "measured":
         lines.append(
-            f"Adversary: {made.adversary}; sampled: {made.sampled}; Δ limits at confidence "
-            f"{made.confidence:g} for all slots and clients together."
+            f"Adversary: {fitted.adversary}; sampled: {fitted.sampled}; Δ limits at confidence "
+            f"{fitted.confidence:g} for all slots and clients together."
         )
-    if made.count_epsilon is None:
-        lines += made.assumptions.verdict
+    if fitted.count_epsilon is None:
+        lines += fitted.assumptions.verdict
         lines.append(
             "Fitting itself looks at the readings: use records that are public or consented to, "
             "and others than those that will be released."
         )
     else:
         lines.append(
-            f"Its counts have noise: classical ε {made.count_epsilon:g} about any 24 hours of each "
-            "entity, recorded in the clients' ledgers."
+            f"Its counts have noise: classical ε {fitted.count_epsilon:g} about any 24 hours of "
+            "each entity, recorded in the clients' ledgers."
         )
     return "".join(f"# {printable(line)}\n" for line in lines)
 
 
-def _print(made: Fit) -> None:
-    quality, checked = made.quality, made.assumptions
-    unit = f" {escape(made.problem.unit)}" if made.problem.unit else ""
+def _print(fitted: Fit) -> None:
+    quality, checked = fitted.quality, fitted.assumptions
+    unit = f" {escape(fitted.problem.unit)}" if fitted.problem.unit else ""
     screen = console()
     facts: list[tuple[str, Any]] = [
-        ("readings", f"{quality.rows} rows, {quality.entities} entities, every "
-         f"{quality.resolution_minutes:.4g} min from {quality.first} to {quality.last}"),
-        ("left out", f"{quality.not_numbers} no numbers, {quality.negative} negative, "
-         f"{quality.off_grid} off the grid, {quality.clock_change} in hours that clocks skip, "
-         f"{quality.duplicates_same} said twice"),
-        ("kept", f"{quality.used} readings, {quality.duplicates_averaged} of them averaged with "
-         f"others; {quality.missing} slots without one"),
-    ]  # fmt: skip
-    left_out = [*quality.left_out, *made.left_out]
+        (
+            "readings",
+            f"{quality.rows} rows, {quality.entities} entities, every "
+            f"{quality.resolution_minutes:.4g} min from {quality.first} to {quality.last}",
+        ),
+        (
+            "left out",
+            f"{quality.not_numbers} no numbers, {quality.negative} negative, "
+            f"{quality.off_grid} off the grid, {quality.clock_change} in hours that clocks skip, "
+            f"{quality.duplicates_same} said twice",
+        ),
+        (
+            "kept",
+            f"{quality.used} readings, {quality.duplicates_averaged} of them averaged with "
+            f"others; {quality.missing} slots without one",
+        ),
+    ]
+    left_out = [*quality.left_out, *fitted.left_out]
     for why in dict.fromkeys(why for _, why in left_out):
         names = [name for name, reason in left_out if reason == why]
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        facts.append(("left out", f"{escape(', '.join(names[:8]))}{more}: {why}"))
-    levels = ", ".join(f"{level:.4g}" for level in made.states.values)
-    facts.append(("states", f"{levels}{unit} ({made.states.how}); off by "
-                  f"{made.states.error:.3g}{unit} (root mean square)"))  # fmt: skip
+        facts.append(("left out", f"{escape(listed(names, given.SHOWN))}: {why}"))
+    levels = ", ".join(f"{level:.4g}" for level in fitted.states.values)
+    facts.append(
+        (
+            "states",
+            f"{levels}{unit} ({fitted.states.how}); off by "
+            f"{fitted.states.error:.3g}{unit} (root mean square)",
+        )
+    )
     facts += [("verdict", escape(line)) for line in checked.verdict]
     grid = Table.grid(padding=(0, 2))
     for name, text in facts:
@@ -201,25 +230,29 @@ def _print(made: Fit) -> None:
     for one in checked.lags:
         lags.add_row(f"{one.lag} ({one.time})", f"{one.measured:.2f}", f"{one.chain:.2f}")
     screen.print(lags)
-    if made.kind == "measured":
+    if fitted.kind == "measured":
         screen.print(
-            f"Δ by client, limits at {made.confidence:.0%}; adversary: {made.adversary}, sampled: "
-            f"{made.sampled}",
-            style="italic", highlight=False,
-        )  # fmt: skip
+            f"Δ by client, limits at {fitted.confidence:.0%}; adversary: {fitted.adversary}, "
+            f"sampled: {fitted.sampled}",
+            style="italic",
+            highlight=False,
+        )
         shown = Table(box=box.SIMPLE_HEAD)
         for heading in ("client", "entities", "age", "measured", "limit"):
             shown.add_column(heading, justify="left" if heading == "client" else "right")
-        for client in made.clients[:10]:
+        for client in fitted.clients[:10]:
             last = len(client.limits) - 1
             for age in sorted({a for a in (1, 2, 4, 8, 16, last) if a <= last}):
                 shown.add_row(
-                    escape(client.name), str(client.entities), str(age),
-                    f"{client.estimates[last - age]:.3f}", f"{client.limits[last - age]:.3f}",
-                )  # fmt: skip
+                    escape(client.name),
+                    str(client.entities),
+                    str(age),
+                    f"{client.estimates[last - age]:.3f}",
+                    f"{client.limits[last - age]:.3f}",
+                )
         screen.print(shown)
-        if any(client.inflation > 1 for client in made.clients):
-            widest = max(client.inflation for client in made.clients)
+        if any(client.inflation > 1 for client in fitted.clients):
+            widest = max(client.inflation for client in fitted.clients)
             screen.print(
                 f"Widened, since weeks vary up to {widest:.1f} times as much as independent days "
                 "would."

@@ -18,11 +18,14 @@ from agewise.cli.console import people, progress_bar
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.fitting.defaults import Adversary, Sampled
+from agewise.wording import listed
 
 if TYPE_CHECKING:
-    from agewise.fitting.readings import Readings
     from agewise.fitting.states import States
-    from agewise.fitting.tables import Columns
+    from agewise.readings import Columns, Readings
+
+SHOWN = 8
+"""Entities that are named before the others are counted only."""
 
 ReadingsArgument = Annotated[Path, typer.Argument(help="CSV or Parquet, long or wide.")]
 StatesOption = Annotated[str | None, typer.Option(help="State values, such as 20,50,100,200.")]
@@ -97,7 +100,7 @@ def read(
     slots: int | None,
 ) -> Chosen:
     """Read a file, and say what the time of aggregation is where the readings come from."""
-    from agewise.fitting.readings import read_readings  # noqa: PLC0415
+    from agewise.readings import read_readings  # noqa: PLC0415
 
     with progress_bar("reading") as advance:
         found = read_readings(file, columns, timezone=timezone, progress=advance)
@@ -109,8 +112,9 @@ def read(
         local = sorted({f"{time.astimezone(zone):%H:%M}" for time in at})
         people.print(
             f"--aggregate-at {escape(aggregate_at)} is UTC: {' or '.join(local)} in {timezone}.",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
+            soft_wrap=True,
+            highlight=False,
+        )
     count = defaults.whole_day(found.day) if slots is None else slots
     return Chosen(found, (slot - count + 1) % found.day, count)
 
@@ -124,8 +128,8 @@ def choose_columns(
     wide: bool,
     yes: bool,
 ) -> Columns:
-    """Which column says what: as told, or guessed, said, and on a terminal confirmed."""
-    from agewise.fitting.tables import Columns, infer_columns  # noqa: PLC0415
+    """Which column says what: as given, or guessed, said, and on a terminal confirmed."""
+    from agewise.readings import Columns, infer_columns  # noqa: PLC0415
 
     if wide and (entity is not None or value is not None):
         raise InvalidInput("--wide", "with --entity or --value", "with --timestamp at most")
@@ -135,11 +139,15 @@ def choose_columns(
         columns = infer_columns(file, entity, timestamp, value, wide=wide)
     people.print(
         f"Taking {escape(columns.timestamp)} as the time"
-        + (", every other column as an entity" if columns.wide else
-           f", {escape(columns.entity)} as the entity, {escape(columns.value)} as the reading")
+        + (
+            ", every other column as an entity"
+            if columns.wide
+            else f", {escape(columns.entity)} as the entity, {escape(columns.value)} as the reading"
+        )
         + "; --timestamp, --entity, --value and --wide say otherwise.",
-        soft_wrap=True, highlight=False,
-    )  # fmt: skip
+        soft_wrap=True,
+        highlight=False,
+    )
     if not yes and sys.stdin.isatty() and people.is_terminal:
         typer.confirm("Is that right?", default=True, abort=True, err=True)
     return columns
@@ -148,7 +156,7 @@ def choose_columns(
 def choose_states(
     given: str | None, quantiles: int | None, least_error: int | None, found: Readings
 ) -> States:
-    """State values: as told, or by the readings."""
+    """State values: as given, or by the readings."""
     from agewise.fitting import states  # noqa: PLC0415
 
     if sum(choice is not None for choice in (given, quantiles, least_error)) > 1:
@@ -203,9 +211,10 @@ def choose_groups(path: Path | None, found: Readings, *, each: bool) -> dict[str
                     continue
                 if len(cells) != len(names) or not row["entity"] or not row["client"]:
                     raise InvalidInput(
-                        f"--groups: row {number} of {path}", sign.join(cells),
+                        f"--groups: row {number} of {path}",
+                        sign.join(cells),
                         "an entity and a client",
-                    )  # fmt: skip
+                    )
                 members = groups.setdefault(row["client"], [])
                 (members if row["entity"] in known else unread).append(row["entity"])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -218,12 +227,12 @@ def choose_groups(path: Path | None, found: Readings, *, each: bool) -> dict[str
                 f"--groups: client {client!r}", "no entity with usable readings", "one or more"
             )
     if not groups:
-        raise InvalidInput("--groups", f"{path}, empty", "an entity and a client a row")
+        raise InvalidInput("--groups", f"{path}, empty", "an entity and a client per row")
     if unread:
-        more = f" and {len(unread) - 8} more" if len(unread) > 8 else ""
         people.print(
             f"[yellow]In {escape(str(path))}, but without usable readings: "
-            f"{escape(', '.join(unread[:8]))}{more}.[/]",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
+            f"{escape(listed(unread, SHOWN))}.[/]",
+            soft_wrap=True,
+            highlight=False,
+        )
     return groups

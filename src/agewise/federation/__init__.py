@@ -8,7 +8,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from agewise.errors import InvalidInput, one_of
+from agewise.checks import one_of
+from agewise.errors import InvalidInput
 from agewise.federation.journal import RunFolder
 from agewise.federation.local import Clock, rehearse, resume_locally, run_locally
 from agewise.federation.result import RunResult, Watcher

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from agewise.errors import AgewiseError, InvalidInput, positive
+from agewise.arrays import Array
+from agewise.checks import positive
+from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.messages import Order, RefusalReason, Upload
 from agewise.federation.sources import DataSource, client_generator
 from agewise.learning import Estimator, Learner, average, learner_of
@@ -23,7 +25,6 @@ from agewise.privacy.calibration import Rule
 from agewise.privacy.ledger import Ledger, LedgerDamaged
 from agewise.problem import Client, Problem, Target
 from agewise.process import MarkovChain, MeasuredLaw, Process
-from agewise.process.joint import Array
 from agewise.terms import Terms
 from agewise.terms import terms as terms_for
 

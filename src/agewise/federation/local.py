@@ -20,7 +20,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from agewise.errors import AgewiseError, InvalidInput, one_of, positive, whole
+from agewise.checks import one_of, positive, whole
+from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.client import (
     ClientAgent,
     Profile,

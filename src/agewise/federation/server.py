@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from agewise.errors import AgewiseError, InvalidInput, one_of
+from agewise.checks import one_of
+from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
 from agewise.federation.statement import Statement, published, state_privacy
 from agewise.mechanism import MECHANISMS

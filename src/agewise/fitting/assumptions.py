@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agewise.arrays import Array, draw_states
 from agewise.fitting.halves import Halves, compare_halves
 from agewise.fitting.laws import WEEK, Codes, fit_chain, pair_counts
 from agewise.mixing import delta
-from agewise.process.joint import Array
 from agewise.process.limits import table_delta
 
 MATTERS = 0.1
@@ -112,10 +112,12 @@ def check_assumptions(
     pooled = fit_chain(codes, values)
     rng = np.random.default_rng(seed)
     effects = _effects(codes, size, day, starts)
-    simulated = np.array([
-        _effects(_simulate(pooled.transition, codes, day, rng), size, day, starts)
-        for _ in range(simulations)
-    ])  # fmt: skip
+    simulated = np.array(
+        [
+            _effects(_simulate(pooled.transition, codes, day, rng), size, day, starts)
+            for _ in range(simulations)
+        ]
+    )
     memory_p, day_night_p, season_p = (1 + (simulated >= effects).sum(axis=0)) / (simulations + 1)
     memory, day_night, season = effects
     memory_control = float(simulated[:, 0].mean())
@@ -137,12 +139,21 @@ def check_assumptions(
     said = _verdict(memory, memory_control, day_night, season, control, together, checks)
     said += halves.verdict
     return Assumptions(
-        entities=len(codes), balanced=len(chosen), memory=memory,
-        memory_control=memory_control, memory_p=float(memory_p), day_night=day_night,
-        day_night_p=float(day_night_p), season=season, season_p=float(season_p), control=control,
-        together=together, lags=checks, halves=halves,
+        entities=len(codes),
+        balanced=len(chosen),
+        memory=memory,
+        memory_control=memory_control,
+        memory_p=float(memory_p),
+        day_night=day_night,
+        day_night_p=float(day_night_p),
+        season=season,
+        season_p=float(season_p),
+        control=control,
+        together=together,
+        lags=checks,
+        halves=halves,
         verdict=said or ("Nothing speaks against the homogeneous chain at these lags.",),
-    )  # fmt: skip
+    )
 
 
 def _verdict(
@@ -245,9 +256,9 @@ def _simulate(transition: Array, codes: Codes, day: int, rng: np.random.Generato
     slots = min(codes.shape[1], max(LONGEST_WALK, 2 * WEEK * day))
     walks = -(-slots // LONGEST_WALK)
     steps = -(-slots // walks)
-    below = np.cumsum(transition, axis=1)[:, :-1]
+    cumulative = np.cumsum(transition, axis=1)
     made = np.empty((len(codes) * walks, steps), dtype=np.int8)
     made[:, 0] = np.repeat(np.maximum(codes[:, 0], 0), walks)
     for t in range(1, steps):
-        made[:, t] = (rng.random(len(made))[:, None] >= below[made[:, t - 1]]).sum(axis=1)
+        made[:, t] = draw_states(cumulative[made[:, t - 1]], rng)
     return made.reshape(len(codes), -1)[:, :slots]

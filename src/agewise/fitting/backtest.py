@@ -1,44 +1,25 @@
-"""Replay recorded days: what plans would have cost, and what an adversary would have found out.
-
-Both are judged on days after those that the laws were fitted to.
-"""
+"""Plans replayed on recorded days, after those that the laws were fitted to: what they cost."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import beta
-from scipy.stats import t as student
 
-from agewise.errors import InvalidInput, whole
+from agewise.checks import whole
+from agewise.errors import InvalidInput
 from agewise.federation.local import replay
 from agewise.federation.sources import RecordedReadings
-from agewise.fitting.laws import WEEK, Codes, fit_chain
-from agewise.fitting.readings import Readings
-from agewise.fitting.report import Fit
 from agewise.fitting.states import States
-from agewise.mixing import delta
 from agewise.planning import Plan, price
 from agewise.planning import plan as make_plan
-from agewise.privacy.ageing import classical_epsilon
 from agewise.problem import Problem
-from agewise.process import MeasuredLaw
-from agewise.process.joint import Array
+from agewise.progress import Progress
+from agewise.readings import Readings
 from agewise.scheduling import random_schedule
-
-BY_CHANCE = 1 / 2000
-"""How often an adversary may be called too good who is not (Student's t over households)."""
-FEWEST = 5
-"""Households that a judgement needs."""
-FEWEST_WEEKS = 3
-"""Weeks that a judgement needs."""
-DRAWS = 20
-"""Draws of the noise by which the adversary chooses how sure he wants to be."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +47,7 @@ def replay_plans(
     first_slot: int,
     rng: np.random.Generator,
     draws: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Replayed]:
     """Carry plans out on recorded days: the local engine with OpenDP's noise, nothing recorded.
 
@@ -106,12 +87,15 @@ def replay_plans(
         raise InvalidInput("readings", "fewer than two whole days to replay", "more days")
     return [
         Replayed(
-            name, len(found), float(np.mean(found)),
-            float(np.std(found, ddof=1)) / math.sqrt(len(found)), schemes[name].gap,
+            name,
+            len(found),
+            float(np.mean(found)),
+            float(np.std(found, ddof=1)) / math.sqrt(len(found)),
+            schemes[name].gap,
             tuple(schemes[name].ages),
         )
         for name, found in losses.items()
-    ]  # fmt: skip
+    ]
 
 
 def _schemes(problem: Problem, rng: np.random.Generator) -> dict[str, Plan]:
@@ -126,246 +110,3 @@ def _schemes(problem: Problem, rng: np.random.Generator) -> dict[str, Plan]:
         "classical, fresh": price(plain.replace(capacity=None), fresh, "fresh"),
         "random": price(plain, drawn + 1, "random"),
     }
-
-
-@dataclass(frozen=True)
-class Attack:
-    """What a replayed adversary achieved against one way of setting the noise.
-
-    He knows what everybody else released, the noise, and the law that the fit grants him. For
-    each state he says "it is in that state now" when the release makes that likely enough; how
-    likely he chose on the days of the fit. `hits` is how often he says so where it is true,
-    `false_alarms` where it is not, means over states. The claimed ε allows hits of at most e^ε
-    times the false alarms: in each household, or for an adversary who knows the population only,
-    over all households of a client. `excess` is by how many standard errors (over households and
-    over weeks; over weeks only for the population) he beats that on average, and `chance` how
-    often one who just keeps to it looks as good (Student's t). `exposed` are the households that
-    by themselves refute a claim about each (exact binomial limits, together 1 in 2,000).
-    `too_good` if there are any, or if `chance` is less than 1 in 2,000.
-    """
-
-    claim: str
-    age: int
-    delta: float
-    noise_scale: float
-    households: int
-    hits: float
-    false_alarms: float
-    allowed_ratio: float
-    excess: float
-    chance: float
-    exposed: tuple[str, ...]
-    too_good: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as plain data."""
-        return asdict(self)
-
-
-def replay_adversary(
-    made: Fit,
-    before: Readings,
-    after: Readings,
-    *,
-    first_slot: int,
-    collect_at: int = 1,
-    seed: int = 0,
-) -> list[Attack]:
-    """Guess households' present states from releases, with noise by two claims about Δ.
-
-    `before` are the readings that `made` was fitted to with that `first_slot`, `after` those that
-    he is judged on. `measured` sets the noise for the limit on Δ of each client; `chain` for the
-    Δ of the homogeneous chain fitted to the same, which is what readings with a habit make false.
-    """
-    slots, epsilon = made.problem.aggregate_at, made.problem.epsilon
-    age = slots - whole("collect_at", collect_at, 1, slots - 1)
-    rng = np.random.default_rng(seed)
-    watched: dict[str, list[_Watched]] = {"measured": [], "chain": []}
-    pairs = [_pairs(made.states, part, first_slot, collect_at, slots) for part in (before, after)]
-    for client, told in zip(made.problem.clients, made.clients, strict=True):
-        if not isinstance(client.process, MeasuredLaw):
-            raise InvalidInput("made", f"a fit of kind {made.kind}", "one of kind measured")
-        rows = before.rows(client.name, told.members)
-        limit = float(client.process.limits[collect_at - 1])
-        law = client.process.joints[collect_at - 1]
-        for name, part in _parties(made.adversary, client.name, told.members, rows):
-            was, is_then, _ = _together(pairs[0], part)
-            old, new, week = _together(pairs[1], part)
-            if np.unique(new[new >= 0]).size < 2:
-                continue  # always in the same state when it counts
-            chain = fit_chain(made.states.index(before.values[part]), made.states.values)
-            if made.adversary == "household":
-                law = _table(was, is_then, made.states.values.size)
-            for claim, share in (("measured", limit), ("chain", float(delta(chain, age)))):
-                reach = float(np.ptp(made.states.values))
-                scale = reach / classical_epsilon(epsilon, share) if share > 0 else 0.0
-                guess = _Guess(law + 1e-4, made.states.values, scale, math.exp(epsilon))
-                at = guess.thresholds(was, is_then, rng)
-                true, called = guess.calls(old, new, at, rng)
-                watched[claim].append(_Watched(name, len(part), share, scale, true, called, week))
-    households = sum(one.households for one in watched["chain"])
-    if households < FEWEST:
-        raise InvalidInput(
-            "readings", f"{households or 'no'} household(s) that change when it counts",
-            f"{FEWEST} or more", "Choose other states.",
-        )  # fmt: skip
-    alone = made.adversary == "household"
-    return [_judge(claim, age, rows, epsilon, alone=alone) for claim, rows in watched.items()]
-
-
-def _parties(
-    adversary: str, client: str, members: Sequence[str], rows: list[int]
-) -> list[tuple[str, list[int]]]:
-    """Whom a claim is about: each household, or all of a client without regard to who is who."""
-    if adversary == "household":
-        return [(name, [row]) for name, row in zip(members, rows, strict=True)]
-    return [(client, rows)]
-
-
-def _together(
-    pairs: list[tuple[Codes, Codes]], rows: list[int]
-) -> tuple[Codes, Codes, NDArray[np.intp]]:
-    """States at collection and aggregation of several households in a row, and their weeks."""
-    days = np.arange(pairs[0][0].size)
-    return (
-        np.concatenate([pairs[row][0] for row in rows]),
-        np.concatenate([pairs[row][1] for row in rows]),
-        np.tile(days // WEEK, len(rows)),
-    )
-
-
-def _pairs(
-    states: States, readings: Readings, first_slot: int, collect_at: int, slots: int
-) -> list[tuple[Codes, Codes]]:
-    """States at collection and at aggregation, by day, of each entity; −1 where one is missing."""
-    codes = states.index(readings.values)
-    begin = (first_slot - readings.first_of_day) % readings.day
-    days = np.arange(begin, codes.shape[1] - slots + 1, readings.day)
-    old, new = codes[:, days + collect_at - 1], codes[:, days + slots - 1]
-    good = (old >= 0) & (new >= 0)
-    return list(zip(np.where(good, old, -1), np.where(good, new, -1), strict=True))
-
-
-def _table(old: Codes, new: Codes, size: int) -> Array:
-    good = old >= 0
-    counts = np.zeros((size, size))
-    np.add.at(counts, (old[good], new[good]), 1)
-    return np.asarray(counts / max(counts.sum(), 1))
-
-
-@dataclass(frozen=True)
-class _Guess:
-    """An adversary who knows a law `joint[x, y]`, the noise, and by how much hits must win."""
-
-    joint: Array
-    values: Array
-    scale: float
-    factor: float
-
-    def _evidence(self, old: Codes, rng: np.random.Generator) -> Array:
-        """For days and states, the log of how much likelier the release is in that state."""
-        seen = self.values[old] + (rng.laplace(0, self.scale, old.size) if self.scale > 0 else 0)
-        if self.scale > 0:
-            weight = np.exp(-np.abs(seen[:, None] - self.values[None]) / self.scale)
-        else:
-            weight = (seen[:, None] == self.values[None]).astype(float)
-        together = np.maximum(weight, 1e-300) @ self.joint
-        prior = self.joint.sum(axis=0)
-        rest = (together.sum(axis=1, keepdims=True) - together) / (prior.sum() - prior)
-        return np.asarray(np.log(together / prior) - np.log(rest))
-
-    def thresholds(self, old: Codes, new: Codes, rng: np.random.Generator) -> Array:
-        """For each state, from how much evidence on calling it wins most, on days that he has."""
-        good = np.tile(old >= 0, DRAWS)
-        old, new = np.tile(old, DRAWS)[good], np.tile(new, DRAWS)[good]
-        found = np.zeros(self.values.size)
-        evidence = self._evidence(old, rng)
-        for state in range(found.size):
-            true = new == state
-            if not true.any() or true.all():
-                continue
-            tried = np.unique(np.quantile(evidence[:, state], np.linspace(0, 1, 41)))
-            called = evidence[:, state, None] >= tried
-            wins = called[true].mean(axis=0) - self.factor * called[~true].mean(axis=0)
-            found[state] = tried[int(wins.argmax())]
-        return found
-
-    def calls(
-        self, old: Codes, new: Codes, thresholds: Array, rng: np.random.Generator
-    ) -> tuple[NDArray[np.bool_], Array]:
-        """Which state is true on each day `[day, state]`, and whether it is called; NaN: no day."""
-        called = np.full((old.size, self.values.size), np.nan)
-        good = old >= 0
-        called[good] = self._evidence(old[good], rng) >= thresholds
-        return new[:, None] == np.arange(self.values.size), called
-
-
-@dataclass(frozen=True)
-class _Watched:
-    """What is true `[day, state]` and what was called (NaN: no day) of those a claim is about."""
-
-    name: str
-    households: int
-    delta: float
-    scale: float
-    true: NDArray[np.bool_]
-    called: Array
-    week: NDArray[np.intp]
-
-    def rates(self, without: int = -1) -> tuple[Array, Array]:
-        """Hits and false alarms by state, NaN where a state is always or never there."""
-        told = np.isfinite(self.called) & (self.week != without)[:, None]
-        calls = np.where(told, self.called, 0.0)
-        with np.errstate(invalid="ignore"):
-            hits = (calls * self.true).sum(axis=0) / (told & self.true).sum(axis=0)
-            alarms = (calls * ~self.true).sum(axis=0) / (told & ~self.true).sum(axis=0)
-        both = np.isfinite(hits) & np.isfinite(alarms)
-        return np.where(both, hits, np.nan), np.where(both, alarms, np.nan)
-
-    def beyond(self, allowed: float, without: int = -1) -> float:
-        """Hits − e^ε · false alarms, the mean over states."""
-        hits, alarms = self.rates(without)
-        seen = np.isfinite(hits)
-        return float((hits - allowed * alarms)[seen].mean()) if seen.any() else 0.0
-
-    def refutes(self, allowed: float, level: float) -> bool:
-        """Whether in some state hits are surely more than the claim allows (independent days)."""
-        told = np.isfinite(self.called)
-        calls = np.where(told, self.called, 0.0)
-        n_true, n_not = (told & self.true).sum(axis=0), (told & ~self.true).sum(axis=0)
-        k_true, k_not = (calls * self.true).sum(axis=0), (calls * ~self.true).sum(axis=0)
-        each = level / 2 / n_true.size
-        least = np.where(k_true > 0, beta.ppf(each, np.maximum(k_true, 1), n_true - k_true + 1), 0)
-        most = np.where(n_not > k_not, beta.isf(each, k_not + 1, np.maximum(n_not - k_not, 1)), 1)
-        return bool((least > allowed * most).any())
-
-
-def _judge(
-    claim: str, age: int, rows: list[_Watched], epsilon: float, *, alone: bool = True
-) -> Attack:
-    """Judge all parties together, and households each by itself; days of a week may depend."""
-    allowed = math.exp(epsilon)
-    weeks = np.unique(np.concatenate([row.week for row in rows]))
-    if weeks.size < FEWEST_WEEKS:
-        raise InvalidInput(
-            "readings", f"{weeks.size} week(s) to judge by", f"{FEWEST_WEEKS} or more"
-        )
-    beyond = np.array([row.beyond(allowed) for row in rows])
-    mean, count = float(beyond.mean()), beyond.size
-    without = [float(np.mean([row.beyond(allowed, week) for row in rows])) for week in weeks]
-    spread = (weeks.size - 1) * float(np.var(without)) + 1 / rows[0].week.size ** 2
-    freedom = weeks.size - 1
-    if alone and count > 1:
-        spread += float(beyond.var(ddof=1)) / count
-        freedom = min(freedom, count - 1)
-    excess = mean / math.sqrt(spread)
-    chance = float(student.sf(excess, freedom))
-    exposed = tuple(row.name for row in rows if alone and row.refutes(allowed, BY_CHANCE / count))
-    hits, alarms = (
-        float(np.mean([np.nanmean(row.rates()[part]) for row in rows])) for part in (0, 1)
-    )
-    return Attack(
-        claim, age, float(np.median([r.delta for r in rows])),
-        float(np.median([r.scale for r in rows])), sum(r.households for r in rows), hits, alarms,
-        allowed, excess, chance, exposed, bool(exposed) or chance < BY_CHANCE,
-    )  # fmt: skip

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agewise.arrays import Array
 from agewise.fitting.laws import WEEK, Codes
-from agewise.process.joint import Array
 
 FEWEST_WEEKS = 10
 """Weeks below which their random halves are too few to tell drift from weeks that differ."""
@@ -89,7 +89,7 @@ def compare_halves(
     days = codes.shape[1] // day
     part = codes[:, : days * day].reshape(len(codes), days, day)
     known = part >= 0
-    told, total = known.sum(axis=0), np.where(known, values[part], 0.0).sum(axis=0)
+    counts, total = known.sum(axis=0), np.where(known, values[part], 0.0).sum(axis=0)
     shares = np.stack([(part == s).sum(axis=(0, 2)) for s in range(values.size)], axis=1)
     rng = np.random.default_rng(seed)
     by_week = _halves(days, WEEK, exchanges, rng)
@@ -97,16 +97,20 @@ def compare_halves(
     laws = [_rows(side @ shares) for side in (by_week, 1 - by_week)]
     drift = np.abs(laws[0] - laws[1]).sum(axis=1) / 2
     agreement = _agreement(
-        *((side @ total) / np.maximum(side @ told, 1) for side in (by_block, 1 - by_block))
+        *((side @ total) / np.maximum(side @ counts, 1) for side in (by_block, 1 - by_block))
     )
     near = np.arange(-(FARTHEST * day // 24), FARTHEST * day // 24 + 1)
     best = near[agreement[:, near].argmax(axis=1)]
     won = agreement[np.arange(len(best)), best] - agreement[:, 0]
     return Halves(
-        drift=float(drift[0]), drift_control=float(drift[1:].mean()), drift_p=_p(drift),
-        shift_minutes=float(best[0]) * 24 * 60 / day, agreement=float(agreement[0, best[0]]),
-        agreement_unshifted=float(agreement[0, 0]), shift_p=_p(won),
-    )  # fmt: skip
+        drift=float(drift[0]),
+        drift_control=float(drift[1:].mean()),
+        drift_p=_p(drift),
+        shift_minutes=float(best[0]) * 24 * 60 / day,
+        agreement=float(agreement[0, best[0]]),
+        agreement_unshifted=float(agreement[0, 0]),
+        shift_p=_p(won),
+    )
 
 
 def _halves(days: int, length: int, exchanges: int, rng: np.random.Generator) -> Array:

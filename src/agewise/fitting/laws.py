@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.errors import InvalidInput, one_of, positive, whole
+from agewise.arrays import Array
+from agewise.checks import fraction, one_of, positive, whole
+from agewise.errors import InvalidInput
 from agewise.fitting.defaults import CONFIDENCE, DRAWN_BY, SAMPLED, Sampled
 from agewise.mechanism import laplace
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, block_inflation, delta_limit
-from agewise.process.joint import Array
 from agewise.process.limits import table_delta
 
 Codes = NDArray[np.int8]
@@ -62,7 +63,7 @@ class CountNoise:
     """Discrete Laplace noise on counts of pairs, so that the fit itself is private.
 
     `epsilon` is for any 24 hours of one entity: exchanging them moves at most one pair in each of
-    `tables` tables, that is 2 counts a table, for each of the `windows` of slots that reach into
+    `tables` tables, that is 2 counts per table, for each of the `windows` of slots that reach into
     them.
     """
 
@@ -124,7 +125,7 @@ def fit_lag_law(
     """Measure the joint law of (value at collection, value at aggregation), slot by slot.
 
     Slot 1 is slot `first_slot` of the day (from 0), slot `slots` the aggregation; each day gives
-    one pair an entity. The limits hold together, at `confidence`, over all slots and over
+    one pair per entity. The limits hold together, at `confidence`, over all slots and over
     `claims` such fits. `noise` is added to every count, and the limits allow for it.
 
     `sampled` says what the readings are independent draws of:
@@ -147,8 +148,7 @@ def fit_lag_law(
         days then have to be independent given what they share, backwards in time.
     """
     length = whole("slots", slots, 1, codes.shape[1])
-    if not 0 < confidence < 1:
-        raise InvalidInput("confidence", confidence, "above 0 and below 1")
+    fraction("confidence", confidence)
     one_of("sampled", sampled, SAMPLED)
     begin = (first_slot - starts) % day
     days = np.arange(begin, codes.shape[1] - length + 1, day)
@@ -213,8 +213,8 @@ def _limit(
     estimate, most = table_delta(total), max(1, _sizes(sampled, *now.shape)[1])
     if sampled == "days":
         factor = block_inflation(units, week)
-        told = total if most == 1 else units  # days of one entity are pairs
-        limit = delta_limit(told, failure, most=most, inflation=factor)
+        counted = total if most == 1 else units  # days of one entity are pairs
+        limit = delta_limit(counted, failure, most=most, inflation=factor)
         return limit, estimate, float(factor.max())
     if sampled == "pairs":
         return delta_limit(total, failure), estimate, 1.0

@@ -14,40 +14,51 @@ from agewise.privacy.ledger import Ledger
 from agewise.process import MeasuredLaw
 
 
-def record_fit(made: Fit, folder: Path) -> None:
+def record_fit(fitted: Fit, folder: Path) -> None:
     """Enter what noisy counts have spent into the clients' ledgers, before anything is written.
 
     It counts as collected in slot 0 of the clients' time: before every slot of a run.
     """
-    if made.noise is None:
+    if fitted.noise is None:
         raise InvalidInput("ledgers", str(folder), "with count_epsilon, which is what is recorded")
     probe_folder("ledgers", folder)
     folder.mkdir(parents=True, exist_ok=True)
-    key = f"fit {made.problem.name}"
+    key = f"fit {fitted.problem.name}"
     for path in sorted(folder.glob("*.ledger")):  # all or none, whatever the clients are called
         with Ledger.read(path) as ledger:
-            _refuse_again(made, ledger, key)
-    for client in made.problem.clients:
+            _refuse_again(fitted, ledger, key)
+    for client in fitted.problem.clients:
         law = client.process
         payload = json.dumps(law.joints.tolist() if isinstance(law, MeasuredLaw) else []).encode()
         event = Event(
-            key=key, client=client.name, collect_at=0, aggregate_at=0, epsilon=made.noise.epsilon,
-            aged_epsilon=made.noise.epsilon, sensitivity=float(made.noise.sensitivity),
-            scale=made.noise.scale, private=True,
-            mixing="exact", fingerprint=law.fingerprint, made_at=now(), payload=payload,
-        )  # fmt: skip
+            key=key,
+            client=client.name,
+            collect_at=0,
+            aggregate_at=0,
+            epsilon=fitted.noise.epsilon,
+            aged_epsilon=fitted.noise.epsilon,
+            sensitivity=float(fitted.noise.sensitivity),
+            scale=fitted.noise.scale,
+            private=True,
+            mixing="exact",
+            fingerprint=law.fingerprint,
+            made_at=now(),
+            payload=payload,
+        )
         with Ledger(ledger_file(folder, client.name)) as ledger:
-            _refuse_again(made, ledger, key)
+            _refuse_again(fitted, ledger, key)
             ledger.release(key, _always(event), Policy(), law)
 
 
-def _refuse_again(made: Fit, ledger: Ledger, key: str) -> None:
+def _refuse_again(fitted: Fit, ledger: Ledger, key: str) -> None:
     if ledger.find(key) is not None:
         raise InvalidInput(
-            "name", repr(made.problem.name), "a name that was not fitted before",
+            "name",
+            repr(fitted.problem.name),
+            "a name that was not fitted before",
             "Its counts were released already; fitting again is another release, by another name "
             "(--out).",
-        )  # fmt: skip
+        )
 
 
 def _always(event: Event) -> Callable[[list[Event]], Event]:

@@ -7,10 +7,13 @@ from typing import Any
 
 from agewise.fitting.assumptions import TOGETHER, Assumptions
 from agewise.fitting.laws import CountNoise
-from agewise.fitting.plausibility import Outliers
-from agewise.fitting.readings import Quality
+from agewise.fitting.left_out import Forgone
+from agewise.fitting.measure import ClientFit
 from agewise.fitting.states import States
 from agewise.problem import Problem
+from agewise.readings import Quality
+from agewise.readings.plausibility import Outliers
+from agewise.wording import listed, printable
 
 SHOWN = 100
 """Names of entities that are spelt out in statements."""
@@ -20,54 +23,6 @@ NO_LIMIT = (
     "Δ is that of the fitted matrices, with no allowance for their error, and is true only as far "
     "as the readings are such a chain: for comparison, not for a privacy claim."
 )
-
-
-@dataclass(frozen=True)
-class ClientFit:
-    """How one client's law was found. `limits` and `estimates` are Δ by slot, where measured."""
-
-    name: str
-    members: tuple[str, ...]
-    pairs: int
-    inflation: float
-    estimates: tuple[float, ...]
-    limits: tuple[float, ...]
-
-    @property
-    def entities(self) -> int:
-        """How many entities take part."""
-        return len(self.members)
-
-
-@dataclass(frozen=True)
-class Forgone:
-    """What entities that were left out would be worth: each pair is without and with them.
-
-    `noise` is the standard deviation of the noise in the aggregate, `loss` the gap of the best plan
-    (unit squared).
-    """
-
-    entities: int
-    whose: str
-    how: str
-    records: tuple[int, int]
-    noise: tuple[float, float]
-    loss: tuple[float, float]
-
-    def sentence(self, unit: str) -> str:
-        """Say it to people."""
-        of, square = (f" {unit}", f" {unit}²") if unit else ("", "")
-        noise, loss = ([_rounded(x) for x in pair] for pair in (self.noise, self.loss))
-        return (
-            f"With the {self.entities} left out {self.whose}, there would be {self.records[1]} "
-            f"records instead of {self.records[0]}, noise of {noise[1]} instead of {noise[0]}{of} "
-            f"(standard deviation) and a loss of {loss[1]} instead of {loss[0]}{square}: "
-            f"{self.how}."
-        )
-
-
-def _rounded(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 @dataclass(frozen=True)
@@ -119,7 +74,7 @@ class Fit:
     def outlier_sentence(self) -> str:
         """Which readings are beyond all others, and what was done about them."""
         most = SHOWN_OUTLIERS
-        told = ", ".join(
+        largest = ", ".join(
             f"{one.entity} {one.largest:.6g} at {one.at}"
             + (f" and {one.readings - 1} more" if one.readings > 1 else "")
             for one in self.outliers[:most]
@@ -127,7 +82,7 @@ class Fit:
         more = f", and of {len(self.outliers) - most} more entities" if self.outliers[most:] else ""
         return (
             f"Readings far above all others ({sum(one.readings for one in self.outliers)}) had no "
-            f"say in choosing states and count as the highest one: {told}{more}."
+            f"say in choosing states and count as the highest one: {largest}{more}."
         )
 
     @property
@@ -156,48 +111,42 @@ class Fit:
         }
 
 
-def origin(made: Fit) -> str:
+def origin(fitted: Fit) -> str:
     """Where the laws come from, for statements."""
-    quality, states = made.quality, made.states
-    entities = sum(one.entities for one in made.clients)
+    quality, states = fitted.quality, fitted.states
+    entities = sum(one.entities for one in fitted.clients)
     levels = ", ".join(f"{value:.6g}" for value in states.values)
     said = [
-        f"Laws ({made.kind}) from readings of {entities} entities, {quality.first[:10]} to "
+        f"Laws ({fitted.kind}) from readings of {entities} entities, {quality.first[:10]} to "
         f"{quality.last[:10]}, states {levels} ({states.how})."
     ]
-    if states.how != "given" and made.kind == "measured":
+    if states.how != "given" and fitted.kind == "measured":
         said.append("The states were chosen from the same readings, not allowed for in limits.")
     by_reason: dict[str, list[str]] = {}
-    for name, reason in (*quality.left_out, *made.left_out):
+    for name, reason in (*quality.left_out, *fitted.left_out):
         by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         said.append(
-            f"Not covered, and not to be among the records: {', '.join(names[:SHOWN])}{more} "
-            f"({reason})."
+            f"Not covered, and not to be among the records: {listed(names, SHOWN)} ({reason})."
         )
-    said += [one.sentence(made.problem.unit) for one in made.forgone]
-    if made.noise is None and made.outliers:
-        said.append(made.outlier_sentence)
-    if made.noise is None and made.kind == "measured":
-        said += made.assumptions.halves.verdict
-    if made.kind != "measured":
-        said += [NO_LIMIT, *made.assumptions.verdict]
-    elif made.noise is not None:
+    said += [one.sentence(fitted.problem.unit) for one in fitted.forgone]
+    if fitted.noise is None and fitted.outliers:
+        said.append(fitted.outlier_sentence)
+    if fitted.noise is None and fitted.kind == "measured":
+        said += fitted.assumptions.halves.verdict
+    if fitted.kind != "measured":
+        said += [NO_LIMIT, *fitted.assumptions.verdict]
+    elif fitted.noise is not None:
         said.append(
-            f"The counts have noise, classical ε {made.noise.epsilon:g} about any 24 hours of an "
+            f"The counts have noise, classical ε {fitted.noise.epsilon:g} about any 24 hours of an "
             "entity; how far entities move together is therefore not told."
         )
-    elif made.assumptions.together > TOGETHER:
-        against = made.sampled in ("pairs", "entities")
+    elif fitted.assumptions.together > TOGETHER:
+        denied = f", and the limits, sampled by {fitted.sampled}, take it not to"
         said.append(
-            f"The entities' mean varies {made.assumptions.together:.1f} times as much from day to "
-            "day as that of independent ones: who knows the others learns what sort of day it is"
-            + (f", and the limits, sampled by {made.sampled}, take it not to." if against else ".")
+            f"The entities' mean varies {fitted.assumptions.together:.1f} times as much from day "
+            "to day as that of independent ones: who knows the others learns what sort of day it is"
+            + (denied if fitted.sampled in ("pairs", "entities") else "")
+            + "."
         )
     return printable(" ".join(said))
-
-
-def printable(text: str) -> str:
-    """The text in one line, with what cannot be printed spelt out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

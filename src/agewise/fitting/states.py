@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.errors import InvalidInput, finite_array, whole
-from agewise.fitting.plausibility import fence
-from agewise.process.joint import Array, as_states
+from agewise.arrays import Array, nearest_states
+from agewise.checks import finite_array, whole
+from agewise.errors import InvalidInput
+from agewise.process.joint import as_states
+from agewise.readings.plausibility import fence
 
 MOST_STATES = 100
 MOST_VALUES = 5_000
@@ -33,9 +35,8 @@ class States:
 
     def index(self, readings: Array) -> NDArray[np.int8]:
         """The nearest state of each reading, −1 where there is none."""
-        middles = (self.values[1:] + self.values[:-1]) / 2
-        nearest = np.searchsorted(middles, readings, side="left").astype(np.int8)
-        return np.where(np.isnan(readings), np.int8(-1), nearest).astype(np.int8)
+        nearest = nearest_states(readings, self.values).astype(np.int8)
+        return np.where(np.isnan(readings), np.int8(-1), nearest)
 
 
 def given_states(levels: ArrayLike, readings: Array) -> States:
@@ -108,12 +109,13 @@ def _seen(readings: Array) -> Array:
 
 
 def _error(values: Array, seen: Array) -> float:
-    middles = (values[1:] + values[:-1]) / 2
-    return float(np.sqrt(((values[np.searchsorted(middles, seen)] - seen) ** 2).mean()))
+    return float(np.sqrt(((values[nearest_states(seen, values)] - seen) ** 2).mean()))
 
 
 def _too_few(found: int, wanted: int) -> InvalidInput:
     return InvalidInput(
-        "readings", f"{found} distinct values", f"{wanted} or more for {wanted} states",
+        "readings",
+        f"{found} distinct values",
+        f"{wanted} or more for {wanted} states",
         "Ask for fewer states.",
-    )  # fmt: skip
+    )

@@ -8,9 +8,10 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import InvalidInput, finite_array, one_of, whole
+from agewise.arrays import Array
+from agewise.checks import finite_array, one_of, whole
+from agewise.errors import InvalidInput
 from agewise.process import Process
-from agewise.process.joint import Array
 
 Estimator = Literal["plain", "propagated"]
 ESTIMATORS: tuple[str, ...] = get_args(Estimator)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agewise.process.joint import Array
+from agewise.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import InvalidInput, finite_array
+from agewise.arrays import Array
+from agewise.checks import finite_array
+from agewise.errors import InvalidInput
 from agewise.learning.learner import checked_table
-from agewise.process.joint import Array
 
 LARGEST = 1e100
 """Entries are squared; beyond this floats overflow."""

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import InvalidInput, finite_array, one_of, positive, whole
+from agewise.arrays import Array
+from agewise.checks import finite_array, one_of, positive, whole
+from agewise.errors import InvalidInput
 from agewise.learning import ESTIMATORS, Estimator
 from agewise.mixing import checked_batch, kernel_deltas
 from agewise.privacy.calibration import formula_scales, sensitivities
 from agewise.process import stationary_laws
-from agewise.process.joint import Array
 
 BLOCK = 4096
 

@@ -16,7 +16,6 @@ functions are then plain sums, and each inverse is a one-dimensional convex mini
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,13 +25,13 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from agewise.arrays import Array
 from agewise.errors import InvalidInput
 from agewise.loss.gap import cost_tables, schedule_cells
 from agewise.problem import Problem
-from agewise.process.joint import Array
+from agewise.progress import Progress
 
 Evaluation = Literal["exact", "quantised"]
-Progress = Callable[[int, int], None]
 
 LEVELS = 64
 """Grid cells across the widest range of a release that lies on no common lattice."""

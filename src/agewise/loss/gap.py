@@ -9,11 +9,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.errors import InvalidInput, whole
+from agewise.arrays import Array
+from agewise.checks import whole
+from agewise.errors import InvalidInput
 from agewise.learning import Learner
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Client, Problem
-from agewise.process.joint import Array
 from agewise.terms import SlotTable, slot_table
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.errors import InvalidInput, whole
+from agewise.arrays import Array
+from agewise.checks import whole
+from agewise.errors import InvalidInput
 from agewise.loss.gap import CostTables, cost_tables, schedule_cells
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Problem
-from agewise.process.joint import Array
-
-Progress = Callable[[int, int], None]
+from agewise.progress import Progress
 
 BATCH = 20_000
 """Trials drawn at once."""

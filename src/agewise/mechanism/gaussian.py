@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from agewise.arrays import Array
 from agewise.errors import InvalidInput
 from agewise.mechanism.mechanism import Noised, checked_rng, checked_vector, opendp
-from agewise.process.joint import Array
 
 LARGEST_SCALE = 1e150
 """Beyond this, variances overflow."""

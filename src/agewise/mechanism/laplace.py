@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agewise.errors import InvalidInput, positive
+from agewise.arrays import Array
+from agewise.checks import positive
+from agewise.errors import InvalidInput
 from agewise.mechanism.mechanism import Noised, Value, checked_rng, checked_vector, opendp
-from agewise.process.joint import Array
 
 LARGEST_INTEGER = 2**53
 LARGEST_SCALE = {float: 1e300, int: 2.0**50}

@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from agewise.arrays import Array
 from agewise.errors import InvalidInput
-from agewise.process.joint import Array
 
 Kind = Literal["laplace", "gaussian"]
 

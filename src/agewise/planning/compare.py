@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from agewise.errors import AgewiseError, InvalidInput, one_of, positive
+from agewise.checks import one_of, positive
+from agewise.errors import AgewiseError, InvalidInput
 from agewise.planning.plan import Plan, in_words
 from agewise.planning.search import SearchMethod, plan
 from agewise.problem import Problem

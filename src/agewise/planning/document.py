@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.errors import InvalidInput, whole
+from agewise.checks import whole
+from agewise.errors import InvalidInput
 from agewise.loss.gap import cost_tables
 from agewise.planning.plan import VERSION, Assignment, Plan
 from agewise.planning.price import assemble, checked_slots

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import InvalidInput, whole
+from agewise.checks import whole
+from agewise.errors import InvalidInput
 from agewise.loss.bound import loss_bound
 from agewise.loss.gap import CostTables, cost_tables
 from agewise.planning.notes import search_notes, warnings

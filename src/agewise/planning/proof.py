@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from agewise.errors import InvalidInput, whole
+from agewise.arrays import Array
+from agewise.checks import whole
+from agewise.errors import InvalidInput
 from agewise.loss.gap import CostTables
 from agewise.problem import Problem
-from agewise.process.joint import Array
 from agewise.scheduling import Certificate, Leaf, Schedule, Split, check_schedule
 
 ROUNDING = 1e-9

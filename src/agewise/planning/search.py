@@ -10,15 +10,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.errors import AgewiseError, InvalidInput, one_of, whole
-from agewise.loss.bound import Progress, schedule_bounds
+from agewise.arrays import Array
+from agewise.checks import one_of, whole
+from agewise.errors import AgewiseError, InvalidInput
+from agewise.loss.bound import schedule_bounds
 from agewise.loss.gap import CostTables, cost_tables
 from agewise.loss.simulation import checked_generator, client_errors
 from agewise.planning.plan import Plan
 from agewise.planning.price import assemble
 from agewise.planning.proof import certify, open_costs
 from agewise.problem import Problem
-from agewise.process.joint import Array
+from agewise.progress import Progress
 from agewise.scheduling import (
     Certificate,
     Schedule,

@@ -10,7 +10,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from agewise.errors import AgewiseError, InvalidInput, one_of, positive
+from agewise.checks import one_of, positive
+from agewise.errors import AgewiseError, InvalidInput
 from agewise.mechanism import MECHANISMS
 from agewise.mixing import Method
 from agewise.privacy.composition import Release, Total, composed_totals

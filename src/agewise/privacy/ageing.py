@@ -7,8 +7,8 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from agewise.arrays import Array
 from agewise.errors import InvalidInput
-from agewise.process.joint import Array
 
 _SHRINK = 1 - 8 * np.finfo(float).eps
 """More than the rounding of the inverse, so that its forward image stays below the target.

@@ -8,14 +8,15 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.errors import InvalidInput, finite_array, one_of, positive, whole
+from agewise.arrays import Array
+from agewise.checks import finite_array, one_of, positive, whole
+from agewise.errors import InvalidInput
 from agewise.learning import mean_rounding
 from agewise.learning import sensitivities as vector_sensitivities
 from agewise.mixing import joint_delta
 from agewise.privacy.ageing import classical_epsilon
 from agewise.privacy.sharp import ROWS_OFF, hockey_sticks
 from agewise.process import JointLaw
-from agewise.process.joint import Array
 
 Rule = Literal["formula", "sharp", "tight"]
 RULES: tuple[str, ...] = get_args(Rule)

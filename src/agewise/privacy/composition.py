@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import InvalidInput, one_of, positive, whole
+from agewise.arrays import Array
+from agewise.checks import one_of, positive, whole
+from agewise.errors import InvalidInput
 from agewise.mixing import METHODS, Method, forward_delta, slot_delta
 from agewise.privacy.ageing import aged_epsilon
 from agewise.process import Process
-from agewise.process.joint import Array, as_law, rounding
+from agewise.process.joint import as_law, rounding
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import positive, whole
+from agewise.arrays import Array
+from agewise.checks import positive, whole
 from agewise.mixing import MIXINGS, Method, Sharpness, delta
 from agewise.privacy.ageing import aged_epsilon, classical_epsilon
 from agewise.process import Process
-from agewise.process.joint import Array
 
 _ULP = float(np.finfo(float).eps)
 ROWS_OFF = 4.0

@@ -8,8 +8,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.errors import InvalidInput, finite_array, whole
-from agewise.process.joint import Array, JointLaw, as_law, as_states, as_transition, fingerprint
+from agewise.arrays import Array, draw_states
+from agewise.checks import finite_array, whole
+from agewise.errors import InvalidInput
+from agewise.process.joint import JointLaw, as_law, as_states, as_transition, fingerprint
 
 REVERSIBLE_TOLERANCE = 1e-8
 """Relative difference of the flows x → y and y → x up to which a chain counts as reversible."""
@@ -41,7 +43,7 @@ class MarkovChain:
             raise InvalidInput(
                 "states",
                 f"{self.states.size} values",
-                f"{self.transition.shape[0]} values, one a row of the transition matrix",
+                f"{self.transition.shape[0]} values, one per row of the transition matrix",
             )
 
     def __repr__(self) -> str:
@@ -318,13 +320,7 @@ def sample(
         )
     size = whole("size", size, 1)
     path = np.empty((size, len(cumulative) + 1), dtype=np.intp)
-    path[:, 0] = _invert(rng, np.broadcast_to(np.cumsum(start), (size, states.size)))
+    path[:, 0] = draw_states(np.broadcast_to(np.cumsum(start), (size, states.size)), rng)
     for slot, rows in enumerate(cumulative):
-        path[:, slot + 1] = _invert(rng, rows[path[:, slot]])
+        path[:, slot + 1] = draw_states(rows[path[:, slot]], rng)
     return states[path]
-
-
-def _invert(rng: np.random.Generator, cumulative: Array) -> NDArray[np.intp]:
-    # Scaling by the last entry keeps rounding in the sum from selecting a state of probability 0.
-    draw = rng.random(cumulative.shape[0]) * cumulative[:, -1]
-    return np.asarray((draw[:, None] >= cumulative).sum(axis=1), dtype=np.intp)

@@ -10,9 +10,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.errors import InvalidInput, finite_array
-
-Array = NDArray[np.float64]
+from agewise.arrays import Array, frozen
+from agewise.checks import finite_array
+from agewise.errors import InvalidInput
 
 SUM_TOLERANCE = 1e-9
 """How far a law or a row may be from summing to one before it is refused; within it, rescaled."""
@@ -252,9 +252,3 @@ def refuse_negative(field: str, values: Array) -> None:
     if (values < 0).any():
         where = [int(i) for i in np.argwhere(values < 0)[0]]
         raise InvalidInput(f"{field}{where}", float(values[tuple(where)]), "0 or more")
-
-
-def frozen(array: Array) -> Array:
-    """Make an array read-only, and return it."""
-    array.setflags(write=False)
-    return array

@@ -7,8 +7,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.errors import InvalidInput, finite_array, whole
-from agewise.process.joint import Array
+from agewise.arrays import Array
+from agewise.checks import finite_array, fraction, whole
+from agewise.errors import InvalidInput
 
 ALL_SETS = 8
 """States up to which every set of them is bounded; beyond, single states are."""
@@ -61,12 +62,11 @@ def delta_limit(
     >>> round(delta_limit([[800, 200], [200, 800]], failure=0.05), 3)
     0.655
     """
-    table = finite_array("counts", counts, "a square table of counts, or one a unit")
+    table = finite_array("counts", counts, "a square table of counts, or one per unit")
     size = table.shape[-1] if table.ndim else 0
     if table.ndim not in (2, 3) or table.shape[-2] != size or (table < 0).any():
         raise InvalidInput("counts", f"of shape {table.shape}", "square tables, none negative")
-    if not 0 < failure < 1:
-        raise InvalidInput("failure", failure, "above 0 and below 1")
+    fraction("failure", failure)
     if not (math.isfinite(slack) and slack >= 0):
         raise InvalidInput("slack", slack, "0 or more")
     factor = np.broadcast_to(np.asarray(inflation, dtype=float), (size,))
@@ -151,7 +151,7 @@ def _by_units(units: Array, sets: Array, needed: Array) -> Array:
     """For each set and y, the least share that bets against all larger ones have ruined.
 
     If the true share is at least p, a bettor on (p · pairs in y − pairs in the set and y) of each
-    unit gains nothing on average, so that his wealth exceeds 1/failure with at most that chance.
+    unit gains nothing on average, so that their wealth exceeds 1/failure with at most that chance.
     It grows with p: the limit is where it gets there.
     """
     inside = np.einsum("ax,uxy->auy", sets, units)

@@ -5,15 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.errors import InvalidInput, finite_array, whole
-from agewise.process.joint import (
-    Array,
-    JointLaw,
-    as_states,
-    fingerprint,
-    frozen,
-    refuse_negative,
-)
+from agewise.arrays import Array, frozen
+from agewise.checks import finite_array, fraction, whole
+from agewise.errors import InvalidInput
+from agewise.process.joint import JointLaw, as_states, fingerprint, refuse_negative
 from agewise.process.limits import table_delta
 
 
@@ -51,14 +46,12 @@ class MeasuredLaw:
             raise InvalidInput(
                 f"joints[{slot}]", f"a table that sums to {sums[slot]:.9g}", "a sum of 1"
             )
-        upper = finite_array("limits", limits, "one number from 0 to 1 a slot")
+        upper = finite_array("limits", limits, "one number from 0 to 1 per slot")
         if upper.shape != (len(tables),) or (upper < 0).any() or (upper > 1).any():
             raise InvalidInput("limits", limits, f"{len(tables)} numbers from 0 to 1")
-        if not 0 < confidence < 1:
-            raise InvalidInput("confidence", confidence, "above 0 and below 1")
         sums = np.where(abs(sums - 1) < 1e-12, 1.0, sums)  # what travelled comes back bit by bit
         self.joints = frozen(tables / sums[:, None, None])
-        self.confidence = float(confidence)
+        self.confidence = fraction("confidence", confidence)
         if not isinstance(assumes, str) or len(assumes.splitlines()) > 1:
             raise InvalidInput("assumes", repr(assumes), "one line of text")
         self.assumes = assumes

@@ -7,7 +7,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.errors import InvalidInput, finite_array, whole
+from agewise.arrays import Array
+from agewise.checks import finite_array, whole
+from agewise.errors import InvalidInput
 from agewise.process.chain import (
     closed_class,
     elapsed,
@@ -15,7 +17,7 @@ from agewise.process.chain import (
     settled_power,
     stationary_laws,
 )
-from agewise.process.joint import Array, JointLaw, as_law, as_states, as_transition, fingerprint
+from agewise.process.joint import JointLaw, as_law, as_states, as_transition, fingerprint
 
 
 class PeriodicChain:
@@ -48,7 +50,7 @@ class PeriodicChain:
             raise InvalidInput(
                 "states",
                 f"{self.states.size} values",
-                f"{self.transitions.shape[1]} values, one a row of the transition matrices",
+                f"{self.transitions.shape[1]} values, one per row of the transition matrices",
             )
 
     def __repr__(self) -> str:

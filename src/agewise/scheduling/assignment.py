@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.process.joint import Array
+from agewise.arrays import Array
+from agewise.progress import Progress
 from agewise.scheduling.branching import IMPOSSIBLE, Tree
 from agewise.scheduling.mixture import search_multipliers
 from agewise.scheduling.schedule import Leaf, Schedule
-from agewise.scheduling.tables import Progress, Tables, no_schedule
+from agewise.scheduling.tables import Tables, no_schedule
 
 NODES = 120
 """Parts of the search space looked at."""

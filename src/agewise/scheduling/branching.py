@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.process.joint import Array
+from agewise.arrays import Array
 from agewise.scheduling.local_search import improve
 from agewise.scheduling.schedule import Leaf, Split
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from agewise.process.joint import Array
+from agewise.arrays import Array
+from agewise.progress import Progress
 from agewise.scheduling.assignment import by_assignment
 from agewise.scheduling.prices import by_prices
 from agewise.scheduling.schedule import Schedule
-from agewise.scheduling.tables import Progress, Tables
+from agewise.scheduling.tables import Tables
 
 ASSIGNMENT_CELLS = 600_000
 """Clients × places up to which the assignment is solved exactly."""

@@ -19,8 +19,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.errors import InvalidInput, whole
-from agewise.process.joint import Array
+from agewise.arrays import Array
+from agewise.checks import whole
+from agewise.errors import InvalidInput
+from agewise.progress import Progress
 from agewise.scheduling.branching import branch_and_bound
 from agewise.scheduling.capacity import solve_with_capacity
 from agewise.scheduling.enumeration import best_within
@@ -30,7 +32,6 @@ from agewise.scheduling.mixture import STEPS, search_multipliers
 from agewise.scheduling.one_bias import ENOUGH, search_one_bias
 from agewise.scheduling.schedule import Leaf, Schedule
 from agewise.scheduling.tables import (
-    Progress,
     Stream,
     Tables,
     check_block,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.process.joint import Array
+from agewise.arrays import Array
 
 LONGEST = 400_000
 """Partial choices of one half beyond which the search gives up on a budget."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from agewise.arrays import Array
 from agewise.errors import InvalidInput
-from agewise.process.joint import Array
 from agewise.scheduling.schedule import Schedule
 
 LIMIT = 5_000_000

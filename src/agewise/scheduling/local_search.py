@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.process.joint import Array
+from agewise.arrays import Array
 
 CANDIDATES = 1536
 """Moves of small reduced cost that are tried in pairs."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from agewise.process.joint import Array
+from agewise.arrays import Array
 
 STEPS = 200
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from agewise.arrays import Array
 from agewise.errors import InvalidInput
-from agewise.process.joint import Array
 from agewise.scheduling.schedule import Schedule
 from agewise.scheduling.tables import Tables, check_block, choose_all, members_of
 

@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.process.joint import Array
+from agewise.arrays import Array
+from agewise.progress import Progress
 from agewise.scheduling.schedule import Leaf, Schedule
-from agewise.scheduling.tables import Progress, Tables, no_schedule
+from agewise.scheduling.tables import Tables, no_schedule
 
 SAMPLE = 20_000
 REFINEMENTS = 10

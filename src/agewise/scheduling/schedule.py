@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.process.joint import Array
+from agewise.arrays import Array
 from agewise.report.tables import MOST_SHOWN, counted, html_facts, left_out, text_facts
 
 

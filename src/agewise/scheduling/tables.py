@@ -10,13 +10,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from agewise.arrays import Array
 from agewise.errors import InvalidInput
-from agewise.process.joint import Array
 
 BLOCK_CELLS = 2**17
 """Cells of a block in memory: its temporaries stay in the cache, and two threads share the work."""
 
-Progress = Callable[[int, int], None]
 Stream = Callable[[], Iterable[tuple[ArrayLike, ArrayLike]]]
 Result = TypeVar("Result")
 

@@ -15,7 +15,8 @@ from urllib.parse import quote
 
 import tomli_w
 
-from agewise.errors import InvalidInput, whole
+from agewise.checks import whole
+from agewise.errors import InvalidInput
 from agewise.federation.flower import require_flower
 from agewise.federation.flower.certificates import (
     LOOPBACK,

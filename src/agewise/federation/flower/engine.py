@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from agewise.errors import InvalidInput, positive, whole
+from agewise.checks import positive, whole
+from agewise.errors import InvalidInput
 from agewise.federation.flower import require_flower
 from agewise.federation.flower.deployment import (
     Deployment,

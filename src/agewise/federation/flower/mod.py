@@ -27,7 +27,9 @@ from flwr.app import (
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.serverapp import Grid
 
-from agewise.errors import InvalidInput, positive
+from agewise.arrays import Array
+from agewise.checks import positive
+from agewise.errors import InvalidInput
 from agewise.federation.client import (
     Draw,
     OrderRefused,
@@ -45,7 +47,6 @@ from agewise.mechanism import MECHANISMS
 from agewise.planning import Plan
 from agewise.privacy.account import Event
 from agewise.privacy.ledger import Ledger
-from agewise.process.joint import Array
 from agewise.terms import Terms, outside_terms
 
 NORM_SLACK = 1 + 1e-9

@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 import agewise as aw
-from agewise.fitting.readings import read_readings
-from agewise.fitting.tables import Columns, infer_columns
+from agewise.readings import Columns, infer_columns, read_readings
 
 LONDON = Path(__file__).parents[3] / "shared" / "data" / "london"
 START = datetime(2013, 1, 1, tzinfo=UTC)
@@ -24,8 +23,9 @@ def stamps(count, minutes=30, zone=UTC):
 def long_frame(entities=("a", "b"), count=96, **changes):
     rows = [
         {"meter": e, "time": t.replace(tzinfo=None), "kwh": float(i % 7)}
-        for e in entities for i, t in enumerate(stamps(count))
-    ]  # fmt: skip
+        for e in entities
+        for i, t in enumerate(stamps(count))
+    ]
     return pl.DataFrame(rows)
 
 
@@ -47,10 +47,13 @@ def test_long_files_are_read_onto_the_grid(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["r.parquet", "r.csv"])
 def test_wide_files_too(tmp_path, name):
-    frame = pl.DataFrame({
-        "timestamp": [t.replace(tzinfo=None) for t in stamps(96)],
-        "m1": np.arange(96.0), "m2": np.arange(96.0) * 2,
-    })  # fmt: skip
+    frame = pl.DataFrame(
+        {
+            "timestamp": [t.replace(tzinfo=None) for t in stamps(96)],
+            "m1": np.arange(96.0),
+            "m2": np.arange(96.0) * 2,
+        }
+    )
     path = written(tmp_path, frame, name)
     assert infer_columns(path) == Columns("", "timestamp", "")
     found = read_readings(path)
@@ -60,12 +63,18 @@ def test_wide_files_too(tmp_path, name):
 
 def test_everything_odd_is_counted(tmp_path):
     frame = long_frame(("a",), 100)
-    odd = pl.DataFrame({
-        "meter": ["a"] * 6,
-        "time": [frame["time"][3], frame["time"][4], frame["time"][4] + timedelta(minutes=7),
-                 *(frame["time"][-1] + timedelta(minutes=30 * k) for k in (1, 2, 3))],
-        "kwh": [3.0, 9.0, 1.0, -5.0, float("nan"), float("inf")],
-    })  # fmt: skip
+    odd = pl.DataFrame(
+        {
+            "meter": ["a"] * 6,
+            "time": [
+                frame["time"][3],
+                frame["time"][4],
+                frame["time"][4] + timedelta(minutes=7),
+                *(frame["time"][-1] + timedelta(minutes=30 * k) for k in (1, 2, 3)),
+            ],
+            "kwh": [3.0, 9.0, 1.0, -5.0, float("nan"), float("inf")],
+        }
+    )
     found = read_readings(written(tmp_path, pl.concat([frame, odd])))
     quality = found.quality
     assert quality.rows == 106
@@ -123,7 +132,7 @@ def test_zones_in_the_file_are_kept(tmp_path):
         (lambda f: f.with_columns(pl.col("kwh").alias("more")), "2 columns that could be it"),
         (lambda f: f.head(0), "without a usable row|could be"),
         (lambda f: f.with_columns(kwh=pl.lit(-1.0)), "without a usable row"),
-        (lambda f: f.head(1), "one reading an entity"),
+        (lambda f: f.head(1), "one reading per entity"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path, change, words):
@@ -270,10 +279,13 @@ def test_times_as_they_come(tmp_path, form, shift):
 @pytest.mark.parametrize("name", ["r.csv", "r.parquet"])
 def test_seconds_since_1970_are_times(tmp_path, unit, name):
     start = int(START.timestamp())
-    frame = pl.DataFrame({
-        "meter": [1012345678901] * 96, "when": [(start + 900 * t) * unit for t in range(96)],
-        "wh": [t % 7 for t in range(96)],
-    })  # fmt: skip
+    frame = pl.DataFrame(
+        {
+            "meter": [1012345678901] * 96,
+            "when": [(start + 900 * t) * unit for t in range(96)],
+            "wh": [t % 7 for t in range(96)],
+        }
+    )
     path = written(tmp_path, frame, name)
     assert infer_columns(path) == Columns("meter", "when", "wh")
     found = read_readings(path, timezone="Asia/Kolkata")  # they are in UTC, whatever is said
@@ -379,9 +391,9 @@ def test_days_are_split_at_midnight(tmp_path):
 
 
 def test_mixed_resolutions_are_refused(tmp_path):
-    other = pl.DataFrame({
-        "meter": "hourly", "time": [t.replace(tzinfo=None) for t in stamps(48, 60)], "kwh": 1.0
-    })  # fmt: skip
+    other = pl.DataFrame(
+        {"meter": "hourly", "time": [t.replace(tzinfo=None) for t in stamps(48, 60)], "kwh": 1.0}
+    )
     path = written(tmp_path, pl.concat([long_frame(), other]))
     with pytest.raises(aw.InvalidInput, match=r"mixed \(.*every 30 min.*hourly every 60 min"):
         read_readings(path)
@@ -407,7 +419,7 @@ def test_wrong_names_zones_and_files(tmp_path):
 
 PEAK = """
 import resource, sys
-from agewise.fitting.readings import Columns, read_readings
+from agewise.readings import Columns, read_readings
 found = read_readings(sys.argv[1], Columns("meter", "time", "wh"))
 print(found.values.size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.process.joint import Array
+from agewise.arrays import Array
 
 RISES = 20
 """Steps upwards from which on a series without steps downwards is a register."""

@@ -1,0 +1,77 @@
+"""What a run did and what it found."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from agewise.federation import RunResult
+from agewise.loss.gap import coordinate_gaps
+from agewise.report.drawing import (
+    COLOURS,
+    MOST_ROWS,
+    STYLE,
+    client_rows,
+    crowd_figure,
+    slot_axis,
+    verbatim,
+)
+
+
+def run_figure(result: RunResult) -> Figure:
+    """A run as it went: who uploaded in which slot, who was missing, where it was planned anew."""
+    problem = result.plan.problem
+    last = problem.aggregate_at
+    uploads = {step.client: step.slot for step in result.steps if step.what == "uploaded"}
+    missed = [step for step in result.steps if step.what == "missing"]
+    names = list(dict.fromkeys([*uploads, *(step.client for step in missed)]))
+    with rc_context(STYLE):
+        if len(names) > MOST_ROWS:
+            figure = crowd_figure(list(uploads.values()), [step.slot for step in missed])
+        else:
+            figure = Figure(figsize=(9, 1.8 + 0.45 * len(names)), layout="constrained")
+            axes = figure.subplots()
+            for row, name in enumerate(names):
+                lost = [step.slot for step in missed if step.client == name]
+                axes.plot(lost, [row] * len(lost), "x", color=COLOURS[1], markersize=9)
+                if name in uploads:
+                    at = uploads[name]
+                    axes.plot([at, last + 0.5], [row, row], color=COLOURS[0], lw=1, alpha=0.6)
+                    axes.plot(at, row, "o", color=COLOURS[0], markersize=9)
+            ages = {one.client: f"age {one.age}" for one in result.statement.clients}
+            client_rows(axes, names, [ages[n] if n in uploads else "left out" for n in names])
+            axes.set_xlabel("slot (dot: upload, then the data age; cross: missed)")
+        slot_axis(figure, last)
+        unit = f" {verbatim(problem.unit)}" if problem.unit else ""
+        figure.suptitle(
+            f"{verbatim(problem.name)}: {_model_words(result, unit)} aggregated in slot {last}"
+            + ("" if result.private else "\n(stand-in noise: not private)")
+        )
+    return figure
+
+
+def _model_words(result: RunResult, unit: str) -> str:
+    kind = result.plan.problem.learner.kind
+    return f"model {result.model:.5g}{unit}" if kind == "mean" else f"a {kind}"
+
+
+def model_figure(result: RunResult) -> Figure:
+    """The model of a learner of several coordinates, with the error that is expected of each."""
+    problem = result.plan.problem
+    labels = problem.learner.labels(problem.clients[0].process.states)
+    errors = np.sqrt(coordinate_gaps(problem, result.plan.ages))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(max(5.0, 0.5 * len(labels) + 2.5), 3.6), layout="constrained")
+        axes = figure.subplots()
+        place = np.arange(len(labels))
+        axes.bar(place, result.aggregate, 0.7, color=COLOURS[0], alpha=0.75)
+        axes.errorbar(place, result.aggregate, 2 * errors, fmt="none", color="0.2", capsize=3)
+        axes.axhline(0, color="0.5", lw=0.8)
+        axes.set_xticks(place, [verbatim(label) for label in labels])
+        unit = f" ({verbatim(problem.unit)})" if problem.unit else ""
+        if problem.learner.kind == "histogram":
+            axes.set_xlabel(f"state of a record{unit}")
+            axes.set_ylabel("share of the records")
+        axes.set_title(f"{verbatim(problem.name)}: estimate ± 2 standard errors")
+    return figure

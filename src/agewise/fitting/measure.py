@@ -1,0 +1,176 @@
+"""Which entities of a client take part, and which law their readings follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from agewise.arrays import Array
+from agewise.fitting.defaults import Sampled
+from agewise.fitting.laws import Codes, CountNoise, LagLaw, fit_chain, fit_lag_law, fit_periodic
+from agewise.process import MeasuredLaw, Process
+from agewise.progress import Progress
+from agewise.readings import Readings
+
+KNOWS = {
+    "household": "an adversary who knows each entity's own law, but nothing of the others or of "
+    "what sort of day it is",
+    "population": "an adversary who knows the law of a client's entities together, but not which "
+    "of them has which habits, nor what sort of day it is",
+}
+DRAWN = {
+    "pairs": "every day of every entity is independent of every other",
+    "days": "days are independent of each other but for readings that their windows share",
+    "weeks": "weeks are independent of each other but for readings that their windows share",
+    "entities": "entities are independent of each other, nothing moving them all together",
+}
+"""What limits rest on, in words: they go with the law into statements."""
+STILL = "always in one state"
+UNUSABLE = "readings that cannot be used"
+
+
+@dataclass(frozen=True)
+class ClientFit:
+    """How one client's law was found. `limits` and `estimates` are Δ by slot, where measured."""
+
+    name: str
+    members: tuple[str, ...]
+    pairs: int
+    inflation: float
+    estimates: tuple[float, ...]
+    limits: tuple[float, ...]
+
+    @property
+    def entities(self) -> int:
+        """How many entities take part."""
+        return len(self.members)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A client's entities: rows that take part, those that do not, and how many cannot be used."""
+
+    client: str
+    rows: list[int]
+    weak: list[int]
+    """Their limit is too high."""
+    still: list[int]
+    """They are always in one state."""
+    unusable: int
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How measured laws are found, the same for all clients."""
+
+    readings: Readings
+    codes: Codes
+    values: Array
+    first_slot: int
+    slots: int
+    adversary: str
+    sampled: Sampled
+    calendar: bool
+    confidence: float
+    claims: int
+    worst_limit: float
+    noise: CountNoise | None
+    progress: Progress | None
+    alone: dict[int, LagLaw] = field(default_factory=dict)
+    """The laws of entities by themselves, as far as they were needed."""
+
+    def _lag_law(self, rows: list[int]) -> LagLaw:
+        return fit_lag_law(
+            self.codes[rows],
+            self.values,
+            self.readings.day,
+            first_slot=self.first_slot,
+            slots=self.slots,
+            starts=self.readings.first_of_day,
+            confidence=self.confidence,
+            claims=self.claims,
+            sampled=self.sampled,
+            noise=self.noise,
+            first_weekday=self.readings.first.weekday() if self.calendar else None,
+        )
+
+    def part(self, client: str, entities: Sequence[str], kind: str) -> Part:
+        """Who of a client's entities takes part."""
+        unusable = dict(self.readings.quality.left_out)
+        usable = [entity for entity in entities if entity not in unusable]
+        rows = self.readings.rows(client, usable) if usable or not entities else []
+        still, weak = list[int](), list[int]()
+        if self.noise is None:  # with noise, whom to leave out would be told without
+            seen = {row: self.codes[row][self.codes[row] >= 0] for row in rows}
+            still = [row for row in rows if np.unique(seen[row]).size < 2]
+            rows = [row for row in rows if row not in still]
+        if kind == "measured":
+            rows, weak = self.fit_for_a_limit(rows)
+        return Part(client, rows, weak, still, len(entities) - len(usable))
+
+    def fit_for_a_limit(self, rows: list[int]) -> tuple[list[int], list[int]]:
+        """Part entities by whether their limit will do, in the slot where most do.
+
+        All limits hold together, so that choosing among them costs no confidence.
+        """
+        if self.adversary != "household" or not rows:
+            return rows, []
+        for row in rows:
+            self.alone[row] = self._lag_law([row])
+            if self.progress is not None:
+                self.progress(len(self.alone), self.claims)
+        will_do = np.array([self.alone[r].law.limits[:-1] <= self.worst_limit for r in rows])
+        best = int(will_do.sum(axis=0).argmax())
+        kept = [row for row, good in zip(rows, will_do[:, best], strict=True) if good]
+        return kept, [row for row in rows if row not in kept]
+
+    def names(self, rows: list[int]) -> tuple[str, ...]:
+        """The entities of some rows."""
+        return tuple(self.readings.entities[row] for row in rows)
+
+    def process(self, client: str, rows: list[int], kind: str) -> tuple[Process, ClientFit]:
+        """A client's law or chain, and how it was found."""
+        if kind == "measured":
+            return self.law(client, rows)
+        codes, day = self.codes[rows], self.readings.day
+        shift = (self.readings.first_of_day - self.first_slot) % day
+        chain = (
+            fit_chain(codes, self.values)
+            if kind == "chain"
+            else fit_periodic(codes, self.values, day, shift)
+        )
+        return chain, ClientFit(client, self.names(rows), codes.size, 1.0, (), ())
+
+    def law(self, client: str, rows: list[int]) -> tuple[MeasuredLaw, ClientFit]:
+        """A client's law, and how it was found."""
+        group = self._lag_law(rows)
+        limits, inflation = group.law.limits, group.inflation
+        if self.adversary == "household":
+            each = [self.alone[row] for row in rows]
+            limits = np.maximum(np.max([one.law.limits for one in each], axis=0), group.estimate)
+            inflation = max(one.inflation for one in each)
+        weekend = ", but for whether it is a weekend" if self.calendar else ""
+        widened = ""
+        if self.sampled == "days" and self.noise is None:
+            widened = " (the limits were widened as far as weeks vary more than that)"
+        law = MeasuredLaw(
+            group.law.joints,
+            limits,
+            self.values,
+            confidence=self.confidence,
+            day=self.readings.day,
+            assumes=f"{KNOWS[self.adversary]}{weekend}; that {DRAWN[self.sampled]}{widened}; that "
+            "gaps do not depend on what would have been read; and that the days to come are like "
+            "those measured",
+        )
+        how = ClientFit(
+            client,
+            self.names(rows),
+            group.pairs,
+            inflation,
+            tuple(group.estimate.tolist()),
+            tuple(limits.tolist()),
+        )
+        return law, how

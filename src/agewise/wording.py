@@ -1,0 +1,35 @@
+"""How names are said to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the names in a row, at most so many of them and how many more there are.
+
+    >>> listed(["north", "south", "east"], 2)
+    'north, south and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question that names the known word next to a misspelt one, if one is near.
+
+    >>> did_you_mean("capasity", ["capacity", "clients"])
+    'Did you mean capacity?'
+    """
+    near = get_close_matches(word, list(known), 1)
+    return f"Did you mean {near[0]}?" if near else ""
+
+
+def printable(text: str) -> str:
+    r"""Return the text in one line, with what cannot be printed spelt out.
+
+    >>> printable("two\nlines")
+    'two\\nlines'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
