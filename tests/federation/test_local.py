@@ -2,13 +2,15 @@
 
 import json
 import os
-import time
 
 import numpy as np
 import polars as pl
 import pytest
+from clock import Clock
 
 import agewise as aw
+from agewise.federation import local
+from agewise.federation.client import stand_in_noise
 from agewise.federation.journal import ledger_file
 from agewise.federation.sources import SimulatedRecords, load_readings
 
@@ -63,10 +65,8 @@ def test_guarantee_the_mean_loss_is_the_planned_gap(change):
 
 
 def test_rehearsals_would_notice_noise_that_is_a_third_off(monkeypatch):
-    from agewise.federation import client, local
-
     def loud(seed, name):
-        true = client.stand_in_noise(seed, name)
+        true = stand_in_noise(seed, name)
         return lambda value, reach, scale: true(value, reach, 1.3 * scale)
 
     monkeypatch.setattr(local, "stand_in_noise", loud)
@@ -213,11 +213,11 @@ def test_a_resumed_run_checks_budgets_before_anybody_releases(tmp_path):
     assert not ledger_file(ledgers, "client 2").exists() or not released(ledgers, "client 2")
 
 
-def test_a_run_that_failed_by_the_wall_clock_is_over(tmp_path):
+def test_a_run_that_failed_by_the_wall_clock_is_over(tmp_path, clock):
     small = aw.plan(PROBLEM.replace(aggregate_at=2))
     with pytest.raises(aw.RunIncomplete) as failed:
         aw.run(small, rng=np.random.default_rng(1), folder=tmp_path / "run", drop=["client 2"],
-               clock="wall", slot_seconds=0.2)  # fmt: skip
+               clock="wall", slot_seconds=60.0)  # fmt: skip
     assert "--resume" not in str(failed.value)
     with pytest.raises(aw.InvalidInput, match="start a new run"):
         aw.resume(tmp_path / "run")
@@ -231,28 +231,48 @@ def test_dropped_clients_are_replanned_then_left_out():
     assert abs(loss - result.plan.gap) < 4 * loss.standard_error
 
 
-def test_the_wall_clock_waits_and_its_deadline_counts():
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(local, "time", made)
+    return made
+
+
+def test_the_wall_clock_waits_until_its_last_slot_is_over(clock):
     small = aw.plan(PROBLEM.replace(aggregate_at=4))
-    begun = time.time()
-    result = aw.run(small, rng=np.random.default_rng(1), clock="wall", slot_seconds=0.2)
-    assert time.time() - begun >= 0.8  # all four slots pass before the model is published
+    begun = clock.time()
+    result = aw.run(small, rng=np.random.default_rng(1), clock="wall", slot_seconds=60.0)
+    assert clock.time() - begun == 240.0
     assert result.model == aw.run(small, rng=np.random.default_rng(1)).model
 
+
+def test_an_upload_after_its_deadline_is_late(clock):
     class Slow(SimulatedRecords):
         def collect(self, slot, samples):
-            time.sleep(0.5 if slot == 1 and self.client.name == "client 3" else 0)
+            clock.sleep(90.0 if self.client.name == "client 3" else 0.0)
             return super().collect(slot, samples)
 
     sources = {c.name: Slow(c, 1) for c in PROBLEM.clients}
-    plan = aw.plan(PROBLEM)
-    slots = dict(zip([c.name for c in PROBLEM.clients], plan.collect_at, strict=True))
+    slots = dict(zip(sources, PLAN.collect_at, strict=True))
     assert slots["client 3"] == 1
-    late = aw.run(
-        plan, rng=np.random.default_rng(1), sources=sources, clock="wall", slot_seconds=0.25,
-        on_missing="renormalise",
-    )  # fmt: skip
-    assert "client 3" in late.missing
+    late = seeded(sources=sources, clock="wall", slot_seconds=60.0, on_missing="renormalise")
+    assert late.missing == {"client 3": "no upload by the deadline"}
     assert late.rejected == {"stale": 1}
+    assert [(s.slot, s.why) for s in late.steps if s.what == "rejected"] == [(2, "stale")]
+
+
+def test_nobody_releases_after_the_deadline(clock, tmp_path):
+    class Slow(SimulatedRecords):
+        def collect(self, slot, samples):
+            clock.sleep(90.0)
+            return super().collect(slot, samples)
+
+    sources = {c.name: Slow(c, 1) for c in PROBLEM.clients}
+    first = [c.name for c, t in zip(PROBLEM.clients, PLAN.collect_at, strict=True) if t == 1]
+    assert len(first) == 2
+    with pytest.raises(aw.RunIncomplete):
+        seeded(folder=tmp_path / "run", sources=sources, clock="wall", slot_seconds=60.0)
+    assert [p.stem for p in (tmp_path / "run" / "ledgers").iterdir()] == first[:1]
 
 
 def readings(path, rows=None, **more):

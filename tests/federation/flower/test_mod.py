@@ -17,10 +17,10 @@ from flwr.app import (
 )
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from grid import InProcessGrid, Node, identity  # noqa: F401
+from grid import InProcessGrid, Node, clock, identity  # noqa: F401
 
 import agewise as aw
-from agewise.federation.flower import conductor, mod
+from agewise.federation.flower import mod
 from agewise.federation.flower.client_app import introduce
 from agewise.federation.flower.mod import PlanHelper, _clipped, age_dp_mod
 from agewise.federation.flower.node import write_node
@@ -28,11 +28,6 @@ from agewise.federation.flower.node import write_node
 PROBLEM = aw.scenarios.london().replace(epsilon=0.5)
 PLAN = aw.plan(PROBLEM)
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(conductor, "POLL", 0.005)
 
 
 def config(folder, name="client 3", **changes):

@@ -30,8 +30,8 @@ from flwr.serverapp import Grid
 from agewise.errors import InvalidInput, positive
 from agewise.federation.client import OrderRefused, own_terms
 from agewise.federation.flower.client_app import RECORD, node_of, order_in, refuse
-from agewise.federation.flower.conductor import introductions
 from agewise.federation.flower.node import Node
+from agewise.federation.flower.transport import introductions
 from agewise.federation.messages import BadMessage, Order
 from agewise.federation.server import Server
 from agewise.federation.sources import client_generator
