@@ -1,5 +1,6 @@
 """The local engine: clocks, folders, interruptions, readings."""
 
+import errno
 import json
 import os
 
@@ -11,7 +12,7 @@ from clock import Clock
 import agewise as aw
 from agewise.federation import local
 from agewise.federation.client import stand_in_noise
-from agewise.federation.journal import ledger_file
+from agewise.federation.journal import RunFolder, ledger_file
 from agewise.federation.sources import SimulatedRecords, load_readings
 
 PROBLEM = aw.scenarios.london()
@@ -190,6 +191,26 @@ def test_guarantee_a_failed_run_is_resumed_once_its_reason_is_repaired(tmp_path,
         assert made == before.get(client.name, made)
     with pytest.raises(aw.InvalidInput, match="of a run that has ended"):
         aw.resume(folder, sources=sources)
+
+
+def test_a_journal_holds_every_retry(tmp_path, monkeypatch):
+    folder, broken = tmp_path / "run", {"client 1"}
+    sources = {c.name: Failing(c, 7, broken) for c in PROBLEM.clients}
+    with pytest.raises(aw.RunIncomplete):
+        seeded(folder=folder, sources=sources)
+    broken.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write", full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            aw.resume(folder, sources=sources)
+    result = aw.resume(folder, sources=sources)
+    lines = (folder / "journal.jsonl").read_text().splitlines()
+    retries = [line for line in lines if json.loads(line)["input"] == "retried"]
+    assert len(retries) == [step.what for step in result.steps].count("retried") == 2
+
+
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def released(ledgers, name):

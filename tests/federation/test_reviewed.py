@@ -199,6 +199,19 @@ def test_a_late_release_is_in_the_statement():
     assert "released, not aggregated" in told.to_markdown()
 
 
+def test_a_release_that_the_run_was_replanned_without_is_in_the_statement():
+    server = Server(PLAN, "run", "replan")
+    order = server.orders(1)[0]
+    index = [c.name for c in LONDON.clients].index(order.client)
+    server.refuse(order.client, 1, "ledger")
+    server.close(1)
+    assert order.client not in {c.name for c in server.plan.problem.clients}
+    payload = agent(LONDON, index).answer(order)  # the order was on its way a second time
+    assert server.receive(payload, 2) == "stale"
+    told = server.state(None)
+    assert [(row.client, row.aggregated) for row in told.clients] == [(order.client, False)]
+
+
 def test_the_statement_carries_the_plans_warnings():
     result = aw.run(PLAN)
     page = result.statement.to_markdown()

@@ -94,6 +94,7 @@ class Engine:
 
     def carry_out(self) -> None:
         """Go through the slots that are still open, until the last one or a failure."""
+        self.tell()  # a resumed run may have taken its failure back: that is an input, too
         while self.server.closed < self._last and self.server.failure is None:
             self._carry_out_slot(self.server.closed + 1)
 

@@ -6,6 +6,7 @@ import hashlib
 import html
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from agewise.federation.messages import Upload
 from agewise.mixing import assumption
 from agewise.plan import Plan
+from agewise.problem import Client
 
 VERSION = 2
 
@@ -174,10 +176,14 @@ def state_privacy(
     missing: tuple[str, ...],
     not_due: tuple[str, ...],
     model: float | None,
+    members: Sequence[Client],
 ) -> Statement:
-    """Write the statement of a run from what its clients uploaded, in time or too late."""
+    """Write the statement of a run from what its clients uploaded, in time or too late.
+
+    `members` are all its clients, those too that it was replanned without.
+    """
     problem = plan.problem
-    processes = {client.name: client.process for client in problem.clients}
+    processes = {client.name: client.process for client in members}
     rows = tuple(
         ClientStatement(
             client=upload.client,
