@@ -1,11 +1,10 @@
-"""The local engine: clocks, folders, interruptions, readings."""
+"""The local engine: clocks, folders, interruptions."""
 
 import errno
 import json
 import os
 
 import numpy as np
-import polars as pl
 import pytest
 from clock import Clock
 
@@ -13,7 +12,7 @@ import agewise as aw
 from agewise.federation import local
 from agewise.federation.client import stand_in_noise
 from agewise.federation.journal import RunFolder, ledger_file
-from agewise.federation.sources import SimulatedRecords, load_readings
+from agewise.federation.sources import SimulatedRecords
 
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)
@@ -35,8 +34,13 @@ def test_with_a_seed_two_runs_are_the_same():
 def test_a_run_leaves_its_folder(tmp_path):
     result = aw.run(PLAN, folder=tmp_path / "run")
     assert {p.name for p in (tmp_path / "run").iterdir()} == {
-        "run.json", "plan.json", "journal.jsonl", "record.json", "statement.md", "ledgers"
-    }  # fmt: skip
+        "run.json",
+        "plan.json",
+        "journal.jsonl",
+        "record.json",
+        "statement.md",
+        "ledgers",
+    }
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert record == json.loads(result.to_json())
     assert record["complete"]
@@ -55,9 +59,12 @@ def test_the_model_does_not_depend_on_the_order_of_clients():
 
 @pytest.mark.parametrize(
     "change",
-    [{}, {"mixing": "exact", "estimator": "propagated", "calibration": "tight"},
-     {"mixing": "any_prior", "epsilon": 1.0}],
-)  # fmt: skip
+    [
+        {},
+        {"mixing": "exact", "estimator": "propagated", "calibration": "tight"},
+        {"mixing": "any_prior", "epsilon": 1.0},
+    ],
+)
 def test_guarantee_the_mean_loss_is_the_planned_gap(change):
     plan = aw.plan(PROBLEM.replace(**change))
     loss = aw.rehearse(plan, 1_500, np.random.default_rng(2))
@@ -171,8 +178,13 @@ def test_guarantee_a_failed_run_is_resumed_once_its_reason_is_repaired(tmp_path,
         broken |= {c.name for c in PROBLEM.clients}
     sources = {c.name: Failing(c, 7, broken) for c in PROBLEM.clients}
     with pytest.raises(aw.RunIncomplete, match=f"--resume {folder}"):
-        aw.run(PLAN, folder=folder, sources=sources, ledgers=tmp_path / "ledgers",
-               on_missing=on_missing)  # fmt: skip
+        aw.run(
+            PLAN,
+            folder=folder,
+            sources=sources,
+            ledgers=tmp_path / "ledgers",
+            on_missing=on_missing,
+        )
     with pytest.raises(aw.RunIncomplete, match=f"--resume {folder}"):
         aw.resume(folder, sources=sources)
     assert not json.loads((folder / "record.json").read_text())["complete"]
@@ -225,8 +237,13 @@ def test_a_resumed_run_checks_budgets_before_anybody_releases(tmp_path):
     assert PLAN.collect_at[1] == first < PLAN.collect_at[0]
     with pytest.raises(aw.RunIncomplete):
         aw.run(PLAN, folder=folder, sources=sources, ledgers=ledgers)
-    aw.run(PLAN, ledgers=tmp_path / "other", sources={**sources, "client 2": sources["client 1"]},
-           drop=["client 2"], on_missing="renormalise")  # fmt: skip
+    aw.run(
+        PLAN,
+        ledgers=tmp_path / "other",
+        sources={**sources, "client 2": sources["client 1"]},
+        drop=["client 2"],
+        on_missing="renormalise",
+    )
     ledger_file(tmp_path / "other", "client 1").rename(ledger_file(ledgers, "client 1"))
     broken.clear()
     with pytest.raises(aw.BudgetExceeded):  # client 1 has spent it elsewhere meanwhile
@@ -237,8 +254,14 @@ def test_a_resumed_run_checks_budgets_before_anybody_releases(tmp_path):
 def test_a_run_that_failed_by_the_wall_clock_is_over(tmp_path, clock):
     small = aw.plan(PROBLEM.replace(aggregate_at=2))
     with pytest.raises(aw.RunIncomplete) as failed:
-        aw.run(small, rng=np.random.default_rng(1), folder=tmp_path / "run", drop=["client 2"],
-               clock="wall", slot_seconds=60.0)  # fmt: skip
+        aw.run(
+            small,
+            rng=np.random.default_rng(1),
+            folder=tmp_path / "run",
+            drop=["client 2"],
+            clock="wall",
+            slot_seconds=60.0,
+        )
     assert "--resume" not in str(failed.value)
     with pytest.raises(aw.InvalidInput, match="start a new run"):
         aw.resume(tmp_path / "run")
@@ -294,121 +317,6 @@ def test_nobody_releases_after_the_deadline(clock, tmp_path):
     with pytest.raises(aw.RunIncomplete):
         seeded(folder=tmp_path / "run", sources=sources, clock="wall", slot_seconds=60.0)
     assert [p.stem for p in (tmp_path / "run" / "ledgers").iterdir()] == first[:1]
-
-
-def readings(path, rows=None, **more):
-    rng = np.random.default_rng(0)
-    if rows is None:
-        rows = [
-            {"client": c.name, "slot": t, "value": float(v)}
-            for c in PROBLEM.clients
-            for t in range(1, A + 1)
-            for v in rng.choice(c.process.states, c.samples, p=c.law)
-        ]
-    frame = pl.DataFrame(rows)
-    frame.write_parquet(path) if path.suffix == ".parquet" else frame.write_csv(path)
-    return path
-
-
-@pytest.mark.parametrize("name", ["r.csv", "r.parquet"])
-def test_recorded_readings_are_what_is_averaged(tmp_path, name):
-    path = readings(tmp_path / name)
-    found = load_readings(path, A)
-    result = aw.run(
-        PLAN, folder=tmp_path / "run", sources=path, ledgers=tmp_path / "ledgers"
-    )  # fmt: skip
-    assert result.realised_loss is None
-    assert not result.clipped
-    truth = sum(
-        w * found[c.name].collect(t, 100).mean()
-        for w, c, t in zip(PROBLEM.weights, PROBLEM.clients, PLAN.collect_at, strict=True)
-    )
-    spread = np.sqrt(sum((w * 2**0.5 * s) ** 2 for w, s in zip(PROBLEM.weights, PLAN.noise_scales,
-                                                               strict=True)))  # fmt: skip
-    assert abs(result.model - truth) < 12 * spread
-    assert (tmp_path / "ledgers" / "client 1.ledger").exists()
-
-
-def test_readings_off_the_states_are_moved_and_counted_but_not_recorded(tmp_path):
-    rows = [
-        {"client": c.name, "slot": t, "value": 1e6 if i < 3 else 50.0}
-        for c in PROBLEM.clients for t in range(1, A + 1) for i in range(c.samples)
-    ]  # fmt: skip
-    path = readings(tmp_path / "r.csv", rows)
-    result = aw.run(PLAN, folder=tmp_path / "run", sources=path, ledgers=tmp_path / "ledgers")
-    assert result.clipped == {c.name: 3 for c in PROBLEM.clients}
-    assert "clipped" not in (tmp_path / "run" / "record.json").read_text()
-    assert abs(result.model - (50 + 0.03 * 150)) < 200  # each counts as 200, not as a million
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("client,slot\na,1\n", "the columns client, slot, value"),
-        ("client,slot,value\nclient 1,1,x\n", "row 1 of .*value x"),
-        ("client,slot,value\nclient 1,1,5\nclient 1,one,5\n", "row 2 of .*slot one"),
-        ("client,slot,value\nclient 1,1,nan\n", "finite number"),
-        ("client,slot,value\nclient 1,1,inf\n", "finite number"),
-        ("client,slot,value\n,1,5\n", "a name"),
-        ("client,slot,value\n", "without rows"),
-        ("", "r.csv"),
-        (
-            "client,slot,value\nclient 1,1,20\n",
-            "1 records|missing; allowed: readings for every client",
-        ),
-    ],
-)
-def test_bad_readings_are_refused_before_anything_is_released(tmp_path, text, words):
-    path = tmp_path / "r.csv"
-    path.write_text(text)
-    with pytest.raises(aw.InvalidInput, match=words):
-        aw.run(PLAN, folder=tmp_path / "run", sources=path, ledgers=tmp_path / "ledgers")
-    assert not (tmp_path / "run").exists()
-    assert not (tmp_path / "ledgers").exists()
-
-
-def test_files_that_are_no_readings(tmp_path):
-    cases = {
-        "missing.csv": "an existing file", "folder.csv": "readable", "odd.txt": ".csv or .parquet",
-        "broken.parquet": "readable",
-    }  # fmt: skip
-    (tmp_path / "folder.csv").mkdir()
-    (tmp_path / "odd.txt").write_text("x")
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
-    for name, words in cases.items():
-        with pytest.raises(aw.InvalidInput, match=words):
-            aw.run(PLAN, sources=tmp_path / name, ledgers=tmp_path / "ledgers")
-
-
-def test_real_records_need_a_ledger_that_stays(tmp_path):
-    with pytest.raises(aw.InvalidInput, match="from run to run"):
-        aw.run(PLAN, folder=tmp_path / "run", sources=readings(tmp_path / "r.csv"))
-
-
-def test_a_second_run_on_the_same_ledgers_is_over_budget(tmp_path):
-    path, ledgers = readings(tmp_path / "r.csv"), tmp_path / "ledgers"
-    aw.run(PLAN, sources=path, ledgers=ledgers)
-    with pytest.raises(aw.BudgetExceeded, match="remains"):
-        aw.run(PLAN, sources=path, ledgers=ledgers)
-    # Much later the old releases have aged, and a policy with room lets the run pass.
-    later = aw.run(
-        PLAN, sources=path, ledgers=ledgers, starts_at=500,
-        policy=aw.Policy(max_aged_epsilon=0.11),
-    )  # fmt: skip
-    assert all(row.releases == 2 for row in later.statement.clients)
-    with pytest.raises(aw.BudgetExceeded):  # what goes on without is still a refusal to itself
-        aw.run(PLAN, sources=path, ledgers=ledgers, starts_at=501)
-
-
-def test_over_budget_clients_are_left_out_where_the_run_may_go_on(tmp_path):
-    path, ledgers = readings(tmp_path / "r.csv"), tmp_path / "ledgers"
-    policy = aw.Policy(max_classical_epsilon=0.5)
-    result = aw.run(
-        PLAN, sources=path, ledgers=ledgers, policy=policy, on_missing="renormalise"
-    )  # fmt: skip
-    over = {a.client for a in PLAN.assignments if a.classical_epsilon > 0.5}
-    assert over
-    assert result.missing == dict.fromkeys(over, "budget")
 
 
 def test_a_ledger_folder_that_cannot_be_written_to(tmp_path):

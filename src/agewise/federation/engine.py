@@ -80,23 +80,21 @@ class Engine:
         self,
         server: Server,
         transport: Transport,
-        timetable: Timetable,
         place: RunFolder | None = None,
         watch: Watcher | None = None,
     ) -> None:
-        self.server, self.transport, self.timetable = server, transport, timetable
-        self.place, self.watch = place, watch
+        self.server, self.transport, self.place, self.watch = server, transport, place, watch
         self._last = server.first_plan.problem.aggregate_at
         self._declined: set[str] = set()
         """Clients that have refused since this process began: an earlier refusal is asked again."""
         self._late: list[Reply] = []
         self._told = len(server.steps)
 
-    def carry_out(self) -> None:
+    def carry_out(self, timetable: Timetable) -> None:
         """Go through the slots that are still open, until the last one or a failure."""
         self.tell()  # a resumed run may have taken its failure back: that is an input, too
         while self.server.closed < self._last and self.server.failure is None:
-            self._carry_out_slot(self.server.closed + 1)
+            self._carry_out_slot(self.server.closed + 1, timetable)
 
     def refuse(self, client: str, slot: int, reason: str) -> None:
         """Note that a client will not answer in this run."""
@@ -114,10 +112,10 @@ class Engine:
             for step in steps:
                 self.watch(step, self.server.closed, self._last)
 
-    def _carry_out_slot(self, slot: int) -> None:
+    def _carry_out_slot(self, slot: int, timetable: Timetable) -> None:
         """Order what is due, wait for the replies until the deadline, and close the slot."""
         transport = self.transport
-        begins, ends = self.timetable.times(slot, transport.now())
+        begins, ends = timetable.times(slot, transport.now())
         self._take_until(begins, slot, ends)
         due = self._due(slot)
         while due and transport.now() < ends:
@@ -126,7 +124,7 @@ class Engine:
             due = self._due(slot)
             if due:
                 transport.wait(ends)
-        if self.timetable.slot_seconds is not None:
+        if timetable.slot_seconds is not None:
             self._take_until(ends, slot, ends)
         self.server.close(slot)
         late, self._late = self._late, []

@@ -352,7 +352,7 @@ class _LocalRun:
         try:
             if self.ledgers is not None:
                 self.ledgers.mkdir(parents=True, exist_ok=True)
-            Engine(self.server, transport, timetable, place, watch).carry_out()
+            Engine(self.server, transport, place, watch).carry_out(timetable)
             try:
                 return conclude(self.server, place, self.source, self.clipped)
             except RunIncomplete as failure:

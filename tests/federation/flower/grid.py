@@ -2,28 +2,8 @@
 
 import itertools
 
-import pytest
-from clock import Clock
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
-
-from agewise.federation.flower import client_app, transport
-
-
-@pytest.fixture(autouse=True)
-def identity():
-    """Messages made outside of a Flower process need to be told whose they are."""
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    """Server and nodes go by one clock, which only waiting moves on."""
-    made = Clock()
-    monkeypatch.setattr(transport, "time", made)
-    monkeypatch.setattr(client_app, "time", made)
-    return made
 
 
 class Node:

@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 from flwr.app import Error, Message
-from grid import InProcessGrid, Node, clock, identity  # noqa: F401
+from grid import InProcessGrid, Node
 
 import agewise as aw
 from agewise.federation.flower import client_app, engine, server_app

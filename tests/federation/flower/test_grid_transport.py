@@ -2,7 +2,7 @@
 
 import pytest
 from flwr.app import Error, Message
-from grid import InProcessGrid, Node, clock, identity  # noqa: F401
+from grid import InProcessGrid, Node
 from transport_contract import NAMES, PROBLEM, SLOW, TransportContract
 
 import agewise as aw
@@ -14,7 +14,7 @@ from agewise.federation.flower.transport import FlowerSettings, FlowerTransport
 class SlowGrid(InProcessGrid):
     """A grid on which the replies of some nodes take their time."""
 
-    def __init__(self, nodes, clock):  # noqa: F811
+    def __init__(self, nodes, clock):
         super().__init__(nodes)
         self.clock, self.slow, self.arrives = clock, set(), {}
 
@@ -31,7 +31,7 @@ class SlowGrid(InProcessGrid):
 
 class TestGrid(TransportContract):
     @pytest.fixture
-    def make(self, tmp_path, clock):  # noqa: F811
+    def make(self, tmp_path, clock):
         self.folder = tmp_path
         nodes = {name: self.node(name) for name in NAMES}
         faults = {

@@ -7,51 +7,19 @@ import zlib
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
-from grid import InProcessGrid, Node, clock, failing, identity  # noqa: F401
+from grid import InProcessGrid, Node, failing
+from london import NAMES, PLAN, PROBLEM, events, kinds, node, run, settings
 
 import agewise as aw
 from agewise.federation.flower import client_app, server_app
 from agewise.federation.flower.node import write_node
 from agewise.federation.flower.server_app import carry_out
-from agewise.federation.flower.transport import FlowerSettings, FlowerTransport
-
-PROBLEM = aw.scenarios.london()
-PLAN = aw.plan(PROBLEM)
-SEED = int(np.random.default_rng(11).integers(2**63))
-NAMES = [c.name for c in PROBLEM.clients]
-
-
-@pytest.fixture
-def nodes(tmp_path):
-    return {name: node(tmp_path, name) for name in NAMES}
-
-
-def node(folder, name, stand_in=True, policy=aw.Policy(), problem=PROBLEM):  # noqa: B008
-    path = folder / name / "node.toml"
-    write_node(
-        path, problem, name, records={"kind": "simulated", "seed": SEED}, policy=policy,
-        stand_in_seed=SEED if stand_in else None,
-    )  # fmt: skip
-    return Node(client_app.app, {"agewise-config": str(path)})
-
-
-def settings(**changes):
-    base = {"run": "run", "private": False, "wait": 60.0, "slot_timeout": 60.0}
-    return FlowerSettings(**{**base, **changes})
-
-
-def run(nodes, plan=PLAN, **changes):
-    return carry_out(InProcessGrid(nodes.values()), plan, settings(**changes))
+from agewise.federation.flower.transport import FlowerTransport
 
 
 def published(lines):
     packed = next(line for line in lines if line.startswith("agewise-result")).split()[1]
     return json.loads(zlib.decompress(base64.b64decode(packed)))
-
-
-def events(tmp_path, name):
-    with aw.Ledger.read(tmp_path / name / "releases.ledger") as ledger:
-        return ledger.events()
 
 
 def test_guarantee_the_model_is_the_local_engines(nodes):
@@ -191,7 +159,7 @@ def test_answers_that_make_no_sense_are_counted(nodes):
     assert "client 3" in server.missing
 
 
-def test_a_clock_that_is_off_by_more_than_a_slot_is_refused(nodes, clock):  # noqa: F811
+def test_a_clock_that_is_off_by_more_than_a_slot_is_refused(nodes, clock):
     def fault(message):
         if message.metadata.message_type != "query.agewise":
             return None
@@ -203,7 +171,7 @@ def test_a_clock_that_is_off_by_more_than_a_slot_is_refused(nodes, clock):  # no
     assert run(nodes).finish().participants  # the virtual clock does not mind
 
 
-def test_the_wall_clock_keeps_its_slots(tmp_path, clock):  # noqa: F811
+def test_the_wall_clock_keeps_its_slots(tmp_path, clock):
     short = PROBLEM.replace(aggregate_at=3)
     nodes, plan = {name: node(tmp_path, name, problem=short) for name in NAMES}, aw.plan(short)
     begun = clock.time()
@@ -294,14 +262,23 @@ def test_what_was_released_is_sent_again_without_the_records(tmp_path):
     import polars as pl
 
     path = tmp_path / "r.csv"
-    rows = [{"client": n, "slot": t, "value": 50.0}
-            for n in NAMES for t in range(1, 11) for _ in range(100)]  # fmt: skip
+    rows = [
+        {"client": n, "slot": t, "value": 50.0}
+        for n in NAMES
+        for t in range(1, 11)
+        for _ in range(100)
+    ]
     pl.DataFrame(rows).write_csv(path)
     nodes = {}
     for name in NAMES:
         where = tmp_path / name / "node.toml"
-        write_node(where, PROBLEM, name, records={"kind": "readings", "path": str(path)},
-                   policy=aw.Policy())  # fmt: skip
+        write_node(
+            where,
+            PROBLEM,
+            name,
+            records={"kind": "readings", "path": str(path)},
+            policy=aw.Policy(),
+        )
         nodes[name] = Node(client_app.app, {"agewise-config": str(where)})
     first = run(nodes, private=True)
     path.unlink()
@@ -309,8 +286,9 @@ def test_what_was_released_is_sent_again_without_the_records(tmp_path):
     assert again.finish().model == first.finish().model
 
 
-@pytest.mark.parametrize("change", [{"aggregate_at": 100}, {"calibration": "tight"},
-                                    {"estimator": "propagated"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "change", [{"aggregate_at": 100}, {"calibration": "tight"}, {"estimator": "propagated"}]
+)
 def test_the_server_does_not_choose_the_age(tmp_path, change):
     """Old enough, nearly no noise would do; but how old is for the client to say."""
     nodes = {name: node(tmp_path, name, stand_in=False) for name in NAMES}
@@ -319,101 +297,9 @@ def test_the_server_does_not_choose_the_age(tmp_path, change):
         nodes[name] = node(tmp_path, name, stand_in=False, problem=PROBLEM.replace(mixing="exact"))
     with pytest.raises(aw.RunIncomplete, match="order"):
         run(nodes, aw.plan(problem), private=True)
-    assert not any((tmp_path / name / "releases.ledger").exists() and events(tmp_path, name)
-                   for name in NAMES)  # fmt: skip
-
-
-def kinds(grid, kind):
-    """To which nodes messages of a type went, and what they carried."""
-    return [(n, set(m.content["agewise"])) for n, m in grid.pushed
-            if m.metadata.message_type == kind]  # fmt: skip
-
-
-def cannot_pay(tmp_path):
-    return node(tmp_path, "client 3", stand_in=False, policy=aw.Policy(max_classical_epsilon=0.01))
-
-
-def has_no_readings(tmp_path):
-    path = tmp_path / "client 3" / "node.toml"
-    records = {"kind": "readings", "path": str(tmp_path / "none.csv")}
-    write_node(path, PROBLEM, "client 3", records=records, policy=aw.Policy())
-    return Node(client_app.app, {"agewise-config": str(path)})
-
-
-def has_a_damaged_ledger(tmp_path):
-    made = node(tmp_path, "client 3", stand_in=False)
-    (tmp_path / "client 3" / "releases.ledger").write_bytes(b"SQLite format 3\0 but no more")
-    return made
-
-
-def has_a_ledger_that_cannot_be_made(tmp_path):
-    made = node(tmp_path, "client 3", stand_in=False)
-    path = tmp_path / "client 3" / "node.toml"
-    path.write_text(path.read_text().replace('"releases.ledger"', '"/proc/none.ledger"'))
-    return made
-
-
-@pytest.mark.parametrize(
-    ("trouble", "word"),
-    [
-        (cannot_pay, "budget"),
-        (has_no_readings, "records"),
-        (has_a_damaged_ledger, "ledger"),
-        (has_a_ledger_that_cannot_be_made, "ledger"),
-    ],
-)
-@pytest.mark.parametrize("keyed", [True, False])
-def test_guarantee_nobody_releases_if_somebody_cannot(tmp_path, trouble, word, keyed):
-    nodes = {name: node(tmp_path, name, stand_in=False) for name in NAMES}
-    nodes["client 3"] = trouble(tmp_path)
-    grid = InProcessGrid(nodes.values())
-    numbers = dict(zip(NAMES, grid.nodes, strict=True)) if keyed else None
-    with pytest.raises(aw.RunIncomplete, match=rf"client 3 would not follow the plan \({word}\)"):
-        carry_out(grid, PLAN, settings(private=True, nodes=numbers))
-    assert not kinds(grid, "train")
-    assert not any((tmp_path / name / "releases.ledger").exists() for name in NAMES[:2])
-
-
-def test_nodes_that_their_keys_name_are_not_asked_who_they_are(nodes):
-    grid = InProcessGrid(nodes.values())
-    numbers = dict(zip(NAMES, grid.nodes, strict=True))
-    server = carry_out(grid, PLAN, settings(nodes=numbers))
-    assert server.finish().model == aw.run(PLAN, rng=np.random.default_rng(11)).model
-    assert sorted(kinds(grid, "query.agewise")) == [(n, {"order"}) for n in sorted(grid.nodes)]
-    other = InProcessGrid(nodes.values())
-    carry_out(other, PLAN, settings(run="b", nodes=numbers, on_missing="renormalise"))
-    assert not kinds(other, "query.agewise")  # nothing has to be known beforehand
-
-
-def test_by_the_wall_clock_keyed_nodes_are_asked_for_the_time(nodes, clock):  # noqa: F811
-    def fault(message):
-        if "query" not in message.metadata.message_type:
-            return None
-        return client_app.reply_to(message, client="client 2", time=clock.time() - 3600)
-
-    nodes["client 2"].fault = fault
-    grid = InProcessGrid(nodes.values())
-    numbers = dict(zip(NAMES, grid.nodes, strict=True))
-    with pytest.raises(aw.RunIncomplete, match="clock of client 'client 2' is off by 3600 s"):
-        carry_out(
-            grid, PLAN,
-            settings(nodes=numbers, on_missing="renormalise", clock="wall", slot_seconds=60.0),
-        )  # fmt: skip
-    assert not kinds(grid, "train")
-
-
-@pytest.mark.parametrize("answer", [failing(5), failing(6), lambda _: False])
-def test_a_question_that_got_lost_is_asked_again(nodes, answer):
-    """An error that is no word of ours is a failure, not a refusal."""
-    faults = [answer]
-
-    def fault(message):
-        asked = "order" in message.content["agewise"]
-        return faults.pop()(message) if asked and faults else None
-
-    nodes["client 2"].fault = fault
-    assert run(nodes).finish().participants == tuple(NAMES)
-    assert not faults
+    assert not any(
+        (tmp_path / name / "releases.ledger").exists() and events(tmp_path, name) for name in NAMES
+    )
 
 
 class QueueingGrid(InProcessGrid):
@@ -425,8 +311,7 @@ class QueueingGrid(InProcessGrid):
         return super().pull_messages(ready)
 
     def orders(self):
-        return {m.metadata.message_id for _, m in self.pushed
-                if m.metadata.message_type == "train"}  # fmt: skip
+        return {m.metadata.message_id for _, m in self.pushed if m.metadata.message_type == "train"}
 
 
 def test_orders_that_merely_queue_are_not_sent_again(nodes):
@@ -436,7 +321,7 @@ def test_orders_that_merely_queue_are_not_sent_again(nodes):
     assert sorted(n for n, _ in kinds(grid, "train")) == sorted(grid.nodes)
 
 
-def test_an_order_to_a_node_that_is_gone_does_not_wait_until_it_expires(nodes, clock):  # noqa: F811
+def test_an_order_to_a_node_that_is_gone_does_not_wait_until_it_expires(nodes, clock):
     begun = clock.time()
     grid = InProcessGrid(nodes.values())
     old = next(k for k, v in grid.nodes.items() if v is nodes["client 1"])

@@ -67,8 +67,7 @@ def _carry_out(grid: Grid, server: Server, settings: FlowerSettings) -> None:
         _log_step(step, server.closed, problem.aggregate_at)
 
     transport = FlowerTransport(grid, (c.name for c in problem.clients), settings, notice)
-    wall, timeout = settings.clock == "wall", settings.slot_timeout
-    engine = Engine(server, transport, Timetable(timeout=timeout), watch=_log_step)
+    engine = Engine(server, transport, watch=_log_step)
     absent = transport.gather()
     if absent and (settings.on_missing == "fail" or len(absent) == len(problem.clients)):
         server.failure = f"no node answers for {some_of(absent)}"
@@ -85,11 +84,12 @@ def _carry_out(grid: Grid, server: Server, settings: FlowerSettings) -> None:
         )
         return
     notice(Step(0, "", "ready", f"{len(transport.nodes)} clients"))
-    if wall:  # slot 1 begins when the clients are there, or as it did before
+    timetable = Timetable(timeout=settings.slot_timeout)
+    if settings.clock == "wall":  # slot 1 begins when the clients are there, or as it did before
         started = settings.started or transport.now()
         notice(Step(0, "", "began", repr(started)))
-        engine.timetable = Timetable(started, settings.slot_seconds)
-    engine.carry_out()
+        timetable = Timetable(started, settings.slot_seconds)
+    engine.carry_out(timetable)
 
 
 def _log_step(step: Step, closed: int, last: int) -> None:
