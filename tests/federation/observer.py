@@ -87,6 +87,10 @@ class Observer:
                 self.violated(f"a release of {row['client']} was stated that no ledger holds")
         if not record["complete"]:
             return False
+        settings = json.loads((folder / "run.json").read_text())
+        absent = {c.name for c in self.plan.problem.clients} - set(record["participants"])
+        if absent and settings["on_missing"] == "fail":
+            self.violated(f"the model was published without {absent}")
         values = [
             json.loads(self.payload(name, record["run"]))["value"]
             for name in record["participants"]
