@@ -1,6 +1,7 @@
 # Every target sets up .venv by itself the first time.
 PYTHON ?= python3
 BIN := .venv/bin
+SEEDS := tests/federation/test_faults.py::test_many_more_seeds
 
 .PHONY: run test test-all check bench clean
 
@@ -14,7 +15,8 @@ test: .venv/.installed-dev
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
 test-all: .venv/.installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadfile -m ""
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "" --deselect $(SEEDS)
+	$(BIN)/pytest -q -n 2 -m slow $(SEEDS)
 
 check: .venv/.installed-dev
 	$(BIN)/ruff check .

@@ -94,7 +94,7 @@ PLAIN = {
 }  # fmt: skip
 AGED = {
     "imports": "import agewise as aw, secrets, json\nfrom agewise.federation.server import Server\n"
-               "from agewise.federation.flower.conductor import introductions",
+               "from agewise.federation.flower.transport import introductions",
     "setup": "plan = aw.plan(aw.scenarios.london()); "
              "names = {n: v[0] for n, v in introductions(grid, set(grid.get_node_ids())).items()}",
     "message": 'Message(RecordDict({"agewise": ConfigRecord({"order": next(o for s in range(1, 11) '

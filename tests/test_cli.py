@@ -233,21 +233,27 @@ def test_run_of_a_plan_file(tmp_path):
 
 
 def test_an_interrupted_run_says_how_to_go_on(tmp_path):
+    wall = ["--clock", "wall", "--slot-seconds", "86400", "--on-missing", "renormalise"]
     begun = subprocess.Popen(
-        [*AGEWISE, "run", "--clock", "wall", "--slot-seconds", "1", "--out", str(tmp_path)],
-        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [*AGEWISE, "run", *wall, "--out", str(tmp_path)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     for line in begun.stderr:
         if "client 3 uploaded" in line:
             begun.send_signal(signal.SIGINT)
             break
-    _, rest = begun.communicate(timeout=60)
+    _, rest = begun.communicate()
     assert begun.returncode == 130, rest
     (folder,) = tmp_path.iterdir()
     assert f"--resume {folder}" in rest
+    settings = json.loads((folder / "run.json").read_text())
+    settings["started"] -= 10 * 86400  # it is resumed when all its slots have passed
+    (folder / "run.json").write_text(json.dumps(settings))
     done = run("run", "--resume", folder, "--json", "--repetitions", 0)
     assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["participants"]) == 3
+    assert json.loads(done.stdout)["participants"] == ["client 2", "client 3"]
 
 
 @pytest.mark.parametrize(

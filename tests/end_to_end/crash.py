@@ -2,17 +2,15 @@
 
 Run as a script: `crash.py FOLDER SEED`; SEED "none" means private noise. A run is carried out in a
 process of its own, which kills itself with SIGKILL just before or just after one of the steps
-below, the first, second or third time that it comes there; a few more are killed at random moments.
-Each is then resumed until it ends. Prints one JSON document: a list of cases.
+below, the first, second or third time that it comes there, and is then resumed until it ends.
+Prints one JSON document: a list of cases.
 """
 
 import itertools
 import json
 import os
-import random
 import signal
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +34,6 @@ STEPS = {
     "document written": (RunFolder, "write"),
 }
 MOMENTS = ("before", "after")
-RANDOM = 10
 
 
 def problem():
@@ -62,7 +59,7 @@ def kill_at(step, moment, times):
     setattr(owner, name, hooked)
 
 
-def in_process(work, patience=None):
+def in_process(work):
     """Run `work` in a process of its own; return whether it was killed."""
     child = os.fork()
     if child == 0:
@@ -70,9 +67,6 @@ def in_process(work, patience=None):
             work()
         finally:
             os._exit(0)
-    if patience is not None:
-        time.sleep(patience)
-        os.kill(child, signal.SIGKILL)  # it may have ended: then this reaches nobody's process
     _, status = os.waitpid(child, 0)
     return os.WIFSIGNALED(status)
 
@@ -90,12 +84,12 @@ def case(plan, folder, seed, **kill):
     """One run, killed and resumed."""
 
     def begin():
-        if "step" in kill:
-            kill_at(kill["step"], kill["moment"], kill["times"])
+        if kill:
+            kill_at(**kill)
         rng = None if seed is None else np.random.default_rng(seed)
         aw.run(plan, folder=folder, rng=rng)
 
-    killed = in_process(begin, kill.get("patience"))
+    killed = in_process(begin)
     before = recorded(folder)
     journal = folder / "journal.jsonl"
     heard = journal.read_text() if journal.exists() else ""
@@ -127,9 +121,6 @@ def main(place, seed):
     for step, moment, times in itertools.product(STEPS, MOMENTS, (1, 2, 3)):
         folder = place / f"{step} {moment} {times}".replace(" ", "-")
         cases.append(case(plan, folder, seed, step=step, moment=moment, times=times))
-    chance = random.Random(1)
-    for number in range(RANDOM):
-        cases.append(case(plan, place / f"random-{number}", seed, patience=chance.uniform(0, 0.3)))
     return cases
 
 

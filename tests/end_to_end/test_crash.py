@@ -28,9 +28,9 @@ def test_guarantee_a_kill_at_any_step_releases_nothing_twice(tmp_path, seed):
     quiet, *cases = disturbed(tmp_path / "runs", seed)
     assert not quiet["killed"]
     for case in cases:
-        name = {k: case[k] for k in ("step", "moment", "times") if k in case}
-        if name:  # settings are written once only
-            assert case["killed"] == (name["step"] != "settings written" or name["times"] == 1)
+        name = {k: case[k] for k in ("step", "moment", "times")}
+        once = name["step"] == "settings written"
+        assert case["killed"] == (not once or name["times"] == 1), name
         assert set(case["after"]) == set(quiet["after"]), name
         for client, (payload,) in case["after"].items():  # one release each
             # What was recorded when the run was killed is what was sent in the end.

@@ -117,8 +117,9 @@ def test_totals_count_earlier_releases(tmp_path):
     assert [e.collect_at for e in events] == [order.collect_at, order.collect_at + 3]
     wanted = aw.composed_epsilon(
         [aw.Release(e.collect_at, e.epsilon) for e in events],
-        PROBLEM.clients[2].process, order.aggregate_at + 3,
-    )  # fmt: skip
+        PROBLEM.clients[2].process,
+        order.aggregate_at + 3,
+    )
     assert upload.releases == 2
     assert upload.total_aged == pytest.approx(wanted.aged, rel=1e-12)
     assert upload.total_classical == wanted.classical
@@ -183,10 +184,13 @@ def test_the_server_is_told_one_word():
     words = [
         refusal_reason(error)
         for error in (
-            BudgetExceeded("x"), OrderRefused("x"), LedgerDamaged("x"),
-            aw.InvalidInput("readings", 1, "2"), aw.InvalidInput("ledger", "a file", "b"),
+            BudgetExceeded("x"),
+            OrderRefused("x"),
+            LedgerDamaged("x"),
+            aw.InvalidInput("readings", 1, "2"),
+            aw.InvalidInput("ledger", "a file", "b"),
         )
-    ]  # fmt: skip
+    ]
     assert words == ["budget", "order", "ledger", "records", "ledger"]
 
 

@@ -1,16 +1,18 @@
-"""The local engine: clocks, folders, interruptions, readings."""
+"""The local engine: clocks, folders, interruptions."""
 
+import errno
 import json
 import os
-import time
 
 import numpy as np
-import polars as pl
 import pytest
+from clock import Clock
 
 import agewise as aw
-from agewise.federation.journal import ledger_file
-from agewise.federation.sources import SimulatedRecords, load_readings
+from agewise.federation import local
+from agewise.federation.client import stand_in_noise
+from agewise.federation.journal import RunFolder, ledger_file
+from agewise.federation.sources import SimulatedRecords
 
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)
@@ -32,8 +34,13 @@ def test_with_a_seed_two_runs_are_the_same():
 def test_a_run_leaves_its_folder(tmp_path):
     result = aw.run(PLAN, folder=tmp_path / "run")
     assert {p.name for p in (tmp_path / "run").iterdir()} == {
-        "run.json", "plan.json", "journal.jsonl", "record.json", "statement.md", "ledgers"
-    }  # fmt: skip
+        "run.json",
+        "plan.json",
+        "journal.jsonl",
+        "record.json",
+        "statement.md",
+        "ledgers",
+    }
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert record == json.loads(result.to_json())
     assert record["complete"]
@@ -52,9 +59,12 @@ def test_the_model_does_not_depend_on_the_order_of_clients():
 
 @pytest.mark.parametrize(
     "change",
-    [{}, {"mixing": "exact", "estimator": "propagated", "calibration": "tight"},
-     {"mixing": "any_prior", "epsilon": 1.0}],
-)  # fmt: skip
+    [
+        {},
+        {"mixing": "exact", "estimator": "propagated", "calibration": "tight"},
+        {"mixing": "any_prior", "epsilon": 1.0},
+    ],
+)
 def test_guarantee_the_mean_loss_is_the_planned_gap(change):
     plan = aw.plan(PROBLEM.replace(**change))
     loss = aw.rehearse(plan, 1_500, np.random.default_rng(2))
@@ -63,10 +73,8 @@ def test_guarantee_the_mean_loss_is_the_planned_gap(change):
 
 
 def test_rehearsals_would_notice_noise_that_is_a_third_off(monkeypatch):
-    from agewise.federation import client, local
-
     def loud(seed, name):
-        true = client.stand_in_noise(seed, name)
+        true = stand_in_noise(seed, name)
         return lambda value, reach, scale: true(value, reach, 1.3 * scale)
 
     monkeypatch.setattr(local, "stand_in_noise", loud)
@@ -170,8 +178,13 @@ def test_guarantee_a_failed_run_is_resumed_once_its_reason_is_repaired(tmp_path,
         broken |= {c.name for c in PROBLEM.clients}
     sources = {c.name: Failing(c, 7, broken) for c in PROBLEM.clients}
     with pytest.raises(aw.RunIncomplete, match=f"--resume {folder}"):
-        aw.run(PLAN, folder=folder, sources=sources, ledgers=tmp_path / "ledgers",
-               on_missing=on_missing)  # fmt: skip
+        aw.run(
+            PLAN,
+            folder=folder,
+            sources=sources,
+            ledgers=tmp_path / "ledgers",
+            on_missing=on_missing,
+        )
     with pytest.raises(aw.RunIncomplete, match=f"--resume {folder}"):
         aw.resume(folder, sources=sources)
     assert not json.loads((folder / "record.json").read_text())["complete"]
@@ -192,6 +205,26 @@ def test_guarantee_a_failed_run_is_resumed_once_its_reason_is_repaired(tmp_path,
         aw.resume(folder, sources=sources)
 
 
+def test_a_journal_holds_every_retry(tmp_path, monkeypatch):
+    folder, broken = tmp_path / "run", {"client 1"}
+    sources = {c.name: Failing(c, 7, broken) for c in PROBLEM.clients}
+    with pytest.raises(aw.RunIncomplete):
+        seeded(folder=folder, sources=sources)
+    broken.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write", full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            aw.resume(folder, sources=sources)
+    result = aw.resume(folder, sources=sources)
+    lines = (folder / "journal.jsonl").read_text().splitlines()
+    retries = [line for line in lines if json.loads(line)["input"] == "retried"]
+    assert len(retries) == [step.what for step in result.steps].count("retried") == 2
+
+
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def released(ledgers, name):
     with aw.Ledger.read(ledger_file(ledgers, name)) as ledger:
         return ledger.events()
@@ -204,8 +237,13 @@ def test_a_resumed_run_checks_budgets_before_anybody_releases(tmp_path):
     assert PLAN.collect_at[1] == first < PLAN.collect_at[0]
     with pytest.raises(aw.RunIncomplete):
         aw.run(PLAN, folder=folder, sources=sources, ledgers=ledgers)
-    aw.run(PLAN, ledgers=tmp_path / "other", sources={**sources, "client 2": sources["client 1"]},
-           drop=["client 2"], on_missing="renormalise")  # fmt: skip
+    aw.run(
+        PLAN,
+        ledgers=tmp_path / "other",
+        sources={**sources, "client 2": sources["client 1"]},
+        drop=["client 2"],
+        on_missing="renormalise",
+    )
     ledger_file(tmp_path / "other", "client 1").rename(ledger_file(ledgers, "client 1"))
     broken.clear()
     with pytest.raises(aw.BudgetExceeded):  # client 1 has spent it elsewhere meanwhile
@@ -213,11 +251,17 @@ def test_a_resumed_run_checks_budgets_before_anybody_releases(tmp_path):
     assert not ledger_file(ledgers, "client 2").exists() or not released(ledgers, "client 2")
 
 
-def test_a_run_that_failed_by_the_wall_clock_is_over(tmp_path):
+def test_a_run_that_failed_by_the_wall_clock_is_over(tmp_path, clock):
     small = aw.plan(PROBLEM.replace(aggregate_at=2))
     with pytest.raises(aw.RunIncomplete) as failed:
-        aw.run(small, rng=np.random.default_rng(1), folder=tmp_path / "run", drop=["client 2"],
-               clock="wall", slot_seconds=0.2)  # fmt: skip
+        aw.run(
+            small,
+            rng=np.random.default_rng(1),
+            folder=tmp_path / "run",
+            drop=["client 2"],
+            clock="wall",
+            slot_seconds=60.0,
+        )
     assert "--resume" not in str(failed.value)
     with pytest.raises(aw.InvalidInput, match="start a new run"):
         aw.resume(tmp_path / "run")
@@ -231,145 +275,48 @@ def test_dropped_clients_are_replanned_then_left_out():
     assert abs(loss - result.plan.gap) < 4 * loss.standard_error
 
 
-def test_the_wall_clock_waits_and_its_deadline_counts():
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(local, "time", made)
+    return made
+
+
+def test_the_wall_clock_waits_until_its_last_slot_is_over(clock):
     small = aw.plan(PROBLEM.replace(aggregate_at=4))
-    begun = time.time()
-    result = aw.run(small, rng=np.random.default_rng(1), clock="wall", slot_seconds=0.2)
-    assert time.time() - begun >= 0.8  # all four slots pass before the model is published
+    begun = clock.time()
+    result = aw.run(small, rng=np.random.default_rng(1), clock="wall", slot_seconds=60.0)
+    assert clock.time() - begun == 240.0
     assert result.model == aw.run(small, rng=np.random.default_rng(1)).model
 
+
+def test_an_upload_after_its_deadline_is_late(clock):
     class Slow(SimulatedRecords):
         def collect(self, slot, samples):
-            time.sleep(0.5 if slot == 1 and self.client.name == "client 3" else 0)
+            clock.sleep(90.0 if self.client.name == "client 3" else 0.0)
             return super().collect(slot, samples)
 
     sources = {c.name: Slow(c, 1) for c in PROBLEM.clients}
-    plan = aw.plan(PROBLEM)
-    slots = dict(zip([c.name for c in PROBLEM.clients], plan.collect_at, strict=True))
+    slots = dict(zip(sources, PLAN.collect_at, strict=True))
     assert slots["client 3"] == 1
-    late = aw.run(
-        plan, rng=np.random.default_rng(1), sources=sources, clock="wall", slot_seconds=0.25,
-        on_missing="renormalise",
-    )  # fmt: skip
-    assert "client 3" in late.missing
+    late = seeded(sources=sources, clock="wall", slot_seconds=60.0, on_missing="renormalise")
+    assert late.missing == {"client 3": "no upload by the deadline"}
     assert late.rejected == {"stale": 1}
+    assert [(s.slot, s.why) for s in late.steps if s.what == "rejected"] == [(2, "stale")]
 
 
-def readings(path, rows=None, **more):
-    rng = np.random.default_rng(0)
-    if rows is None:
-        rows = [
-            {"client": c.name, "slot": t, "value": float(v)}
-            for c in PROBLEM.clients
-            for t in range(1, A + 1)
-            for v in rng.choice(c.process.states, c.samples, p=c.law)
-        ]
-    frame = pl.DataFrame(rows)
-    frame.write_parquet(path) if path.suffix == ".parquet" else frame.write_csv(path)
-    return path
+def test_nobody_releases_after_the_deadline(clock, tmp_path):
+    class Slow(SimulatedRecords):
+        def collect(self, slot, samples):
+            clock.sleep(90.0)
+            return super().collect(slot, samples)
 
-
-@pytest.mark.parametrize("name", ["r.csv", "r.parquet"])
-def test_recorded_readings_are_what_is_averaged(tmp_path, name):
-    path = readings(tmp_path / name)
-    found = load_readings(path, A)
-    result = aw.run(
-        PLAN, folder=tmp_path / "run", sources=path, ledgers=tmp_path / "ledgers"
-    )  # fmt: skip
-    assert result.realised_loss is None
-    assert not result.clipped
-    truth = sum(
-        w * found[c.name].collect(t, 100).mean()
-        for w, c, t in zip(PROBLEM.weights, PROBLEM.clients, PLAN.collect_at, strict=True)
-    )
-    spread = np.sqrt(sum((w * 2**0.5 * s) ** 2 for w, s in zip(PROBLEM.weights, PLAN.noise_scales,
-                                                               strict=True)))  # fmt: skip
-    assert abs(result.model - truth) < 12 * spread
-    assert (tmp_path / "ledgers" / "client 1.ledger").exists()
-
-
-def test_readings_off_the_states_are_moved_and_counted_but_not_recorded(tmp_path):
-    rows = [
-        {"client": c.name, "slot": t, "value": 1e6 if i < 3 else 50.0}
-        for c in PROBLEM.clients for t in range(1, A + 1) for i in range(c.samples)
-    ]  # fmt: skip
-    path = readings(tmp_path / "r.csv", rows)
-    result = aw.run(PLAN, folder=tmp_path / "run", sources=path, ledgers=tmp_path / "ledgers")
-    assert result.clipped == {c.name: 3 for c in PROBLEM.clients}
-    assert "clipped" not in (tmp_path / "run" / "record.json").read_text()
-    assert abs(result.model - (50 + 0.03 * 150)) < 200  # each counts as 200, not as a million
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("client,slot\na,1\n", "the columns client, slot, value"),
-        ("client,slot,value\nclient 1,1,x\n", "line 2 of .*value x"),
-        ("client,slot,value\nclient 1,1,5\nclient 1,one,5\n", "line 3 of .*slot one"),
-        ("client,slot,value\nclient 1,1,nan\n", "finite number"),
-        ("client,slot,value\nclient 1,1,inf\n", "finite number"),
-        ("client,slot,value\n,1,5\n", "a name"),
-        ("client,slot,value\n", "without rows"),
-        ("", "r.csv"),
-        (
-            "client,slot,value\nclient 1,1,20\n",
-            "1 records|missing; allowed: readings for every client",
-        ),
-    ],
-)
-def test_bad_readings_are_refused_before_anything_is_released(tmp_path, text, words):
-    path = tmp_path / "r.csv"
-    path.write_text(text)
-    with pytest.raises(aw.InvalidInput, match=words):
-        aw.run(PLAN, folder=tmp_path / "run", sources=path, ledgers=tmp_path / "ledgers")
-    assert not (tmp_path / "run").exists()
-    assert not (tmp_path / "ledgers").exists()
-
-
-def test_files_that_are_no_readings(tmp_path):
-    cases = {
-        "missing.csv": "an existing file",
-        "folder.csv": "an existing file",
-        "odd.txt": ".csv or .parquet",
-        "broken.parquet": "a Parquet file",
-    }
-    (tmp_path / "folder.csv").mkdir()
-    (tmp_path / "odd.txt").write_text("x")
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
-    for name, words in cases.items():
-        with pytest.raises(aw.InvalidInput, match=words):
-            aw.run(PLAN, sources=tmp_path / name, ledgers=tmp_path / "ledgers")
-
-
-def test_real_records_need_a_ledger_that_stays(tmp_path):
-    with pytest.raises(aw.InvalidInput, match="from run to run"):
-        aw.run(PLAN, folder=tmp_path / "run", sources=readings(tmp_path / "r.csv"))
-
-
-def test_a_second_run_on_the_same_ledgers_is_over_budget(tmp_path):
-    path, ledgers = readings(tmp_path / "r.csv"), tmp_path / "ledgers"
-    aw.run(PLAN, sources=path, ledgers=ledgers)
-    with pytest.raises(aw.BudgetExceeded, match="remains"):
-        aw.run(PLAN, sources=path, ledgers=ledgers)
-    # Much later the old releases have aged, and a policy with room lets the run pass.
-    later = aw.run(
-        PLAN, sources=path, ledgers=ledgers, starts_at=500,
-        policy=aw.Policy(max_aged_epsilon=0.11),
-    )  # fmt: skip
-    assert all(row.releases == 2 for row in later.statement.clients)
-    with pytest.raises(aw.BudgetExceeded):  # what goes on without is still a refusal to itself
-        aw.run(PLAN, sources=path, ledgers=ledgers, starts_at=501)
-
-
-def test_over_budget_clients_are_left_out_where_the_run_may_go_on(tmp_path):
-    path, ledgers = readings(tmp_path / "r.csv"), tmp_path / "ledgers"
-    policy = aw.Policy(max_classical_epsilon=0.5)
-    result = aw.run(
-        PLAN, sources=path, ledgers=ledgers, policy=policy, on_missing="renormalise"
-    )  # fmt: skip
-    over = {a.client for a in PLAN.assignments if a.classical_epsilon > 0.5}
-    assert over
-    assert result.missing == dict.fromkeys(over, "budget")
+    sources = {c.name: Slow(c, 1) for c in PROBLEM.clients}
+    first = [c.name for c, t in zip(PROBLEM.clients, PLAN.collect_at, strict=True) if t == 1]
+    assert len(first) == 2
+    with pytest.raises(aw.RunIncomplete):
+        seeded(folder=tmp_path / "run", sources=sources, clock="wall", slot_seconds=60.0)
+    assert [p.stem for p in (tmp_path / "run" / "ledgers").iterdir()] == first[:1]
 
 
 def test_a_ledger_folder_that_cannot_be_written_to(tmp_path):
@@ -420,7 +367,8 @@ def test_simulated_records_follow_the_clients_law():
     drawn = SimulatedRecords(client, 5).collect(3, 20_000)
     share = [(drawn == s).mean() for s in client.process.states]
     assert np.allclose(share, client.law, atol=0.02)
-    later = SimulatedRecords(client, 5).present_mean(3, 10, 20_000)
+    table = client.process.states[:, None]
+    (later,) = SimulatedRecords(client, 5).present(3, 10, 20_000, table)
     wanted = np.asarray(client.law) @ client.process.kernel(3, 10) @ client.process.states
     assert later == pytest.approx(wanted, rel=0.02)
 

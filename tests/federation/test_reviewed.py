@@ -21,11 +21,20 @@ PLAN = aw.plan(LONDON)
 def event(collect_at, aggregate_at, epsilon=0.5, process=None, **changes):
     chain = process or LONDON.clients[0].process
     facts = {
-        "key": f"{collect_at} {aggregate_at}", "client": "c", "collect_at": collect_at,
-        "aggregate_at": aggregate_at, "epsilon": epsilon, "aged_epsilon": epsilon,
-        "sensitivity": 1.0, "scale": 1 / epsilon, "private": True, "mixing": "exact",
-        "fingerprint": chain.fingerprint, "made_at": now(), "payload": b"",
-    }  # fmt: skip
+        "key": f"{collect_at} {aggregate_at}",
+        "client": "c",
+        "collect_at": collect_at,
+        "aggregate_at": aggregate_at,
+        "epsilon": epsilon,
+        "aged_epsilon": epsilon,
+        "sensitivity": 1.0,
+        "scale": 1 / epsilon,
+        "private": True,
+        "mixing": "exact",
+        "fingerprint": chain.fingerprint,
+        "made_at": now(),
+        "payload": b"",
+    }
     return Event(**{**facts, **changes})
 
 
@@ -67,8 +76,12 @@ def test_a_far_aggregation_does_not_open_a_window():
 @pytest.mark.parametrize("mapping", [True, False])
 def test_real_records_never_get_the_stand_in(tmp_path, mapping):
     path = tmp_path / "r.csv"
-    rows = [{"client": c.name, "slot": t, "value": 50.0}
-            for c in LONDON.clients for t in range(1, 11) for _ in range(100)]  # fmt: skip
+    rows = [
+        {"client": c.name, "slot": t, "value": 50.0}
+        for c in LONDON.clients
+        for t in range(1, 11)
+        for _ in range(100)
+    ]
     pl.DataFrame(rows).write_csv(path)
     sources = load_readings(path, 10) if mapping else path
     with pytest.raises(aw.InvalidInput, match="simulated records only"):
@@ -148,11 +161,18 @@ def test_a_single_releases_own_bound_holds_for_its_own_method_and_process_only()
 @pytest.mark.parametrize(
     "lie",
     [
-        {"releases": -5}, {"releases": 0}, {"delta": 0.0}, {"mixing": "own_law"}, {"samples": 1},
-        {"aged_epsilon": 0.0}, {"total_aged": 0.0}, {"total_classical": 0.0},
-        {"classical_epsilon": 0.0, "total_classical": 0.0}, {"sensitivity": 0.0},
+        {"releases": -5},
+        {"releases": 0},
+        {"delta": 0.0},
+        {"mixing": "own_law"},
+        {"samples": 1},
+        {"aged_epsilon": 0.0},
+        {"total_aged": 0.0},
+        {"total_classical": 0.0},
+        {"classical_epsilon": 0.0, "total_classical": 0.0},
+        {"sensitivity": 0.0},
     ],
-)  # fmt: skip
+)
 def test_claims_that_the_plan_contradicts_are_rejected(lie):
     server = Server(PLAN, "run")
     order = server.orders(1)[0]
@@ -197,6 +217,19 @@ def test_a_late_release_is_in_the_statement():
     told = server.state(None)
     assert [(row.client, row.aggregated) for row in told.clients] == [(order.client, False)]
     assert "released, not aggregated" in told.to_markdown()
+
+
+def test_a_release_that_the_run_was_replanned_without_is_in_the_statement():
+    server = Server(PLAN, "run", "replan")
+    order = server.orders(1)[0]
+    index = [c.name for c in LONDON.clients].index(order.client)
+    server.refuse(order.client, 1, "ledger")
+    server.close(1)
+    assert order.client not in {c.name for c in server.plan.problem.clients}
+    payload = agent(LONDON, index).answer(order)  # the order was on its way a second time
+    assert server.receive(payload, 2) == "stale"
+    told = server.state(None)
+    assert [(row.client, row.aggregated) for row in told.clients] == [(order.client, False)]
 
 
 def test_the_statement_carries_the_plans_warnings():
@@ -263,13 +296,18 @@ def test_a_forged_journal_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"policy": 3}, "policy"), ({"policy": {"odd": 1}}, "of version 1"),
+        ({"policy": 3}, "policy"),
+        ({"policy": {"odd": 1}}, "of version 1"),
         ({"drop": None}, "drop"),
-        ({"seed": -5}, "seed"), ({"run": 5}, "run"), ({"readings": 5}, "readings"),
-        ({"started": "x"}, "started"), ({"starts_at": -7}, "starts_at"),
-        ({"clock": "sundial"}, "clock"), ({"slot_seconds": 1e300}, "slot_seconds"),
+        ({"seed": -5}, "seed"),
+        ({"run": 5}, "run"),
+        ({"readings": 5}, "readings"),
+        ({"started": "x"}, "started"),
+        ({"starts_at": -7}, "starts_at"),
+        ({"clock": "sundial"}, "clock"),
+        ({"slot_seconds": 1e300}, "slot_seconds"),
     ],
-)  # fmt: skip
+)
 def test_odd_settings_are_refused(tmp_path, change, words):
     interrupted(tmp_path / "run")
     path = tmp_path / "run" / "run.json"

@@ -236,9 +236,11 @@ def test_the_same_ledger_answers_another_order_with_the_same_bytes(tmp_path):
         one = agent(order.client, ledger=ledger)
         payload = one.answer(order)
         later = next(
-            o for t in range(slot + 1, PROBLEM.aggregate_at + 1) for o in server.orders(t)
+            o
+            for t in range(slot + 1, PROBLEM.aggregate_at + 1)
+            for o in server.orders(t)
             if o.client == order.client
-        )  # fmt: skip
+        )
         assert one.answer(later) == payload
         assert ledger.verify() == 1
     assert server.receive(payload, later.collect_at) is None

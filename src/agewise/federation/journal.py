@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -52,6 +53,11 @@ class Settings:
     at_once: int = 100
 
 
+@cache
+def _settings_adapter() -> TypeAdapter[Settings]:
+    return TypeAdapter(Settings)  # slow to build, so neither on import nor for every run
+
+
 class RunFolder:
     """The folder of one run, held by one process at a time."""
 
@@ -80,7 +86,11 @@ class RunFolder:
             self = cls(path)
             self.write(PLAN, plan.to_json())
             self._open()
-            self.settle(settings)
+            try:
+                self.settle(settings)
+            except BaseException:
+                self.close()
+                raise
         except OSError as error:
             raise InvalidInput(
                 "run folder", str(path), "a folder that can be written to", f"{error.strerror}."
@@ -130,7 +140,7 @@ class RunFolder:
         ):
             raise InvalidInput("run folder", f"{path} of version {version}", f"version {VERSION}")
         try:
-            return plan, TypeAdapter(Settings).validate_json(json.dumps(document), strict=True)
+            return plan, _settings_adapter().validate_json(json.dumps(document), strict=True)
         except ValidationError as error:
             bad = first_complaint(error)
             raise InvalidInput(

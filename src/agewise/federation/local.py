@@ -12,7 +12,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -30,6 +30,7 @@ from agewise.federation.client import (
     refuse_shift,
     stand_in_noise,
 )
+from agewise.federation.engine import Engine, Reply, Timetable
 from agewise.federation.journal import (
     RunFolder,
     Settings,
@@ -44,7 +45,6 @@ from agewise.federation.server import (
     OnMissing,
     RunIncomplete,
     Server,
-    Step,
 )
 from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
 from agewise.loss.simulation import Estimate, checked_generator
@@ -76,9 +76,11 @@ def run_locally(
     """Run a plan in this process. See `agewise.run`."""
     if sources is not None and rng is None and ledgers is None:
         raise InvalidInput(
-            "ledgers", "missing", "a folder that keeps the clients' accounts from run to run",
+            "ledgers",
+            "missing",
+            "a folder that keeps the clients' accounts from run to run",
             "Records that are not simulated need one.",
-        )  # fmt: skip
+        )
     refuse_stand_in(rng is not None, sources)
     gone = tuple(drop)
     names = {c.name for c in plan.problem.clients}
@@ -95,11 +97,11 @@ def run_locally(
         drop=gone,
     )
     given = None if isinstance(sources, str | Path) else sources
-    engine = _Engine(plan, settings, given, None)
-    engine.prepare(None if folder is None else Path(folder))
-    engine.settings = settings = replace(settings, started=time.time())  # slot 1 begins now
+    run = _LocalRun(plan, settings, given, None)
+    run.prepare(None if folder is None else Path(folder))
+    run.settings = settings = replace(settings, started=time.time())  # slot 1 begins now
     place = None if folder is None else RunFolder.create(Path(folder), plan, settings)
-    return engine.carry_out(place, watch)
+    return run.carry_out(place, watch)
 
 
 def resume_locally(
@@ -113,17 +115,18 @@ def resume_locally(
     try:
         if settings.own_sources != (sources is not None):
             raise InvalidInput(
-                "sources", "missing" if settings.own_sources else "given",
+                "sources",
+                "missing" if settings.own_sources else "given",
                 "the sources that the run was begun with, and only then",
-            )  # fmt: skip
-        engine = _Engine(plan, settings, sources, place)
-        place.rebuild(engine.server, settings)
-        engine.refuse_other_uploads()
-        engine.rehearse()
+            )
+        run = _LocalRun(plan, settings, sources, place)
+        place.rebuild(run.server, settings)
+        run.refuse_other_uploads()
+        run.rehearse()
     except BaseException:
         place.close()
         raise
-    return engine.carry_out(place, watch)
+    return run.carry_out(place, watch)
 
 
 def rehearse(
@@ -149,8 +152,8 @@ def rehearse(
     for index in range(count):
         seed = int(generator.integers(2**63))
         settings = Settings(run="rehearsal", seed=seed, stand_in=True)
-        engine = _Engine(plan, settings, None, None, recording=False)
-        losses[index] = engine.carry_out(None, None).realised_loss
+        run = _LocalRun(plan, settings, None, None, recording=False)
+        losses[index] = run.carry_out(None, None).realised_loss
         if progress is not None:
             progress(index + 1, count)
     error = float(losses.std(ddof=1)) / math.sqrt(count)
@@ -163,7 +166,7 @@ def replay(plan: Plan, sources: Mapping[str, DataSource]) -> RunResult:
     The result must not leave the machine: no ledger knows of it.
     """
     settings = Settings(run="replay", seed=0, stand_in=False)
-    return _Engine(plan, settings, sources, None, recording=False).carry_out(None, None)
+    return _LocalRun(plan, settings, sources, None, recording=False).carry_out(None, None)
 
 
 def refuse_stand_in(stand_in: bool, sources: Mapping[str, DataSource] | Path | str | None) -> None:
@@ -174,9 +177,11 @@ def refuse_stand_in(stand_in: bool, sources: Mapping[str, DataSource] | Path | s
     )
     if stand_in and not simulated:
         raise InvalidInput(
-            "rng", "a seeded stand-in for noise", "simulated records only",
+            "rng",
+            "a seeded stand-in for noise",
+            "simulated records only",
             "Whoever has the seed can take such noise away again.",
-        )  # fmt: skip
+        )
 
 
 def make_settings(
@@ -206,7 +211,55 @@ def _slot_length(seconds: float) -> float:
     return seconds
 
 
-class _Engine:
+class LocalTransport:
+    """Clients in this process: each carries its order out when the server polls.
+
+    By the virtual clock, waiting takes no time: whoever has not answered never will.
+    """
+
+    def __init__(
+        self, answer: Callable[[Order], bytes], clock: Clock, silent: Iterable[str]
+    ) -> None:
+        self.answer, self.wall, self.silent = answer, clock == "wall", frozenset(silent)
+        self.errors: dict[str, AgewiseError] = {}
+        """What clients have to say about their refusals; that is for this machine only."""
+        self._queue: dict[str, tuple[Order, float]] = {}
+        self._virtual = 0.0
+
+    def send(self, orders: Sequence[Order], until: float) -> None:
+        """Queue orders; one that nobody waits for any more is not carried out."""
+        for order in orders:
+            if order.client not in self.silent:
+                self._queue[order.client] = (order, until)
+
+    def poll(self) -> Iterator[Reply]:
+        """Have the clients carry their orders out, one by one."""
+        while self._queue:
+            name = next(iter(self._queue))
+            order, until = self._queue.pop(name)
+            if self.now() >= until:
+                continue
+            try:
+                payload = self.answer(order)
+            except AgewiseError as error:
+                self.errors[name] = error
+                yield Reply(name, refusal=refusal_reason(error))
+            else:
+                yield Reply(name, payload)
+
+    def now(self) -> float:
+        """The time, or what the virtual clock shows."""
+        return time.time() if self.wall else self._virtual
+
+    def wait(self, until: float) -> None:
+        """Sleep until then, or set the virtual clock to it."""
+        if self.wall:
+            time.sleep(max(0.0, until - time.time()))
+        else:
+            self._virtual = max(self._virtual, until)
+
+
+class _LocalRun:
     """One run under way: the server, and the clients as they are needed."""
 
     def __init__(
@@ -233,7 +286,6 @@ class _Engine:
         self.ledgers = self._ledger_folder(None if place is None else place.path)
         self.in_memory: dict[str, Ledger] = {}
         self.clipped: dict[str, int] = {}
-        self.errors: dict[str, AgewiseError] = {}
 
     def _ledger_folder(self, folder: Path | None) -> Path | None:
         if self.settings.ledgers is not None:
@@ -245,9 +297,11 @@ class _Engine:
             return SimulatedRecords(self.clients[name], self.settings.seed)
         if name not in self.sources:
             raise InvalidInput(
-                f"readings of client {name!r}", "missing", "readings for every client",
+                f"readings of client {name!r}",
+                "missing",
+                "readings for every client",
                 "Complete the file, or leave the client out of the scenario.",
-            )  # fmt: skip
+            )
         return self.sources[name]
 
     @contextlib.contextmanager
@@ -292,66 +346,38 @@ class _Engine:
 
     def carry_out(self, place: RunFolder | None, watch: Watcher | None) -> RunResult:
         """Go through the slots that are still open, and publish."""
-        server, seen = self.server, len(self.server.steps)
-        last = self.problem.aggregate_at
-        if self.ledgers is not None:
-            self.ledgers.mkdir(parents=True, exist_ok=True)
-
-        def tell(*more: Step) -> None:
-            nonlocal seen
-            if place is not None:
-                place.keep(server)
-            for step in (*server.steps[seen:], *more):
-                if watch is not None:
-                    watch(step, server.closed, last)
-            seen = len(server.steps)
-
+        settings = self.settings
+        transport = LocalTransport(self.answer, settings.clock, settings.drop)
+        seconds = settings.slot_seconds if settings.clock == "wall" else None
+        timetable = Timetable(settings.started, seconds)
         try:
-            while server.closed < last and server.failure is None:
-                slot = server.closed + 1
-                self._wait_for(slot)
-                late = []
-                for order in server.orders(slot):
-                    payload = self._ask(order, slot)
-                    if payload is not None and self._over(slot):
-                        late.append(payload)
-                    elif payload is not None:
-                        server.receive(payload, slot)
-                    tell()
-                self._wait_for(slot + 1)
-                server.close(slot)
-                for payload in late:
-                    server.receive(payload, slot + 1)
-                tell(Step(slot, "", "closed"))
+            if self.ledgers is not None:
+                self.ledgers.mkdir(parents=True, exist_ok=True)
+            Engine(self.server, transport, place, watch).carry_out(timetable)
             try:
-                return conclude(server, place, self.source, self.clipped)
+                return conclude(self.server, place, self.source, self.clipped)
             except RunIncomplete as failure:
-                raise self._explained(failure, place) from None
+                raise self._explained(failure, transport.errors, place) from None
         finally:
             if place is not None:
                 place.close()
             for ledger in self.in_memory.values():
                 ledger.close()
 
-    def _ask(self, order: Order, slot: int) -> bytes | None:
-        """Have a client carry an order out; None if it does not answer."""
-        if order.client in self.settings.drop or self._over(slot):
-            return None
-        try:
-            with self.agent(order.client) as agent:
-                payload = agent.answer(order)
-                if agent.clipped:
-                    self.clipped[order.client] = agent.clipped
-                return payload
-        except AgewiseError as error:
-            self.errors[order.client] = error
-            self.server.refuse(order.client, slot, refusal_reason(error))
-            return None
+    def answer(self, order: Order) -> bytes:
+        """Have a client carry an order out."""
+        with self.agent(order.client) as agent:
+            payload = agent.answer(order)
+            if agent.clipped:
+                self.clipped[order.client] = agent.clipped
+            return payload
 
-    def _explained(self, failure: RunIncomplete, place: RunFolder | None) -> AgewiseError:
+    def _explained(
+        self, failure: RunIncomplete, errors: Mapping[str, AgewiseError], place: RunFolder | None
+    ) -> AgewiseError:
         """A failure with what the client itself has to say; that is for this machine only."""
         missing = [step.client for step in self.server.steps if step.what == "missing"]
-        error = next((self.errors[name] for name in missing if name in self.errors), None)
+        error = next((errors[name] for name in missing if name in errors), None)
         if isinstance(error, BudgetExceeded):
             return error
         told = f"{failure} {error or ''}".rstrip()
@@ -364,17 +390,8 @@ class _Engine:
                 stored = None if agent.ledger is None else agent.ledger.find(self.settings.run)
             if stored is None or stored.payload != payload:
                 raise InvalidInput(
-                    "journal", f"an upload of client {name!r} that its ledger does not hold",
-                    "what was released", "Restore the ledger, or start a new run.",
-                )  # fmt: skip
-
-    def _wait_for(self, slot: int) -> None:
-        """Return when a slot begins (by the virtual clock: now)."""
-        if self.settings.clock == "wall":
-            begins = self.settings.started + (slot - 1) * self.settings.slot_seconds
-            time.sleep(max(0.0, begins - time.time()))
-
-    def _over(self, slot: int) -> bool:
-        """Whether a slot's deadline has passed."""
-        ends = self.settings.started + slot * self.settings.slot_seconds
-        return self.settings.clock == "wall" and time.time() >= ends
+                    "journal",
+                    f"an upload of client {name!r} that its ledger does not hold",
+                    "what was released",
+                    "Restore the ledger, or start a new run.",
+                )

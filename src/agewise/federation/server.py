@@ -257,6 +257,7 @@ class Server:
             tuple(name for name in silent if name not in not_due),
             tuple(name for name in silent if name in not_due),
             model,
+            self.first_plan.problem.clients,
         )
 
     def _carried_out(self, clients: list[Client], shares: tuple[float, ...]) -> Plan:

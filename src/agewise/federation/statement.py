@@ -6,6 +6,7 @@ import hashlib
 import html
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,7 @@ from agewise.learning import Learner
 from agewise.mechanism import MECHANISMS
 from agewise.mixing import assumption
 from agewise.planning import Plan
+from agewise.problem import Client
 
 VERSION = 3
 
@@ -204,10 +206,14 @@ def state_privacy(
     missing: tuple[str, ...],
     not_due: tuple[str, ...],
     model: tuple[float, ...] | None,
+    members: Sequence[Client],
 ) -> Statement:
-    """Write the statement of a run from what its clients uploaded, in time or too late."""
+    """Write the statement of a run from what its clients uploaded, in time or too late.
+
+    `members` are all its clients, those too that it was replanned without.
+    """
     problem = plan.problem
-    clients = {client.name: client for client in problem.clients}
+    clients = {client.name: client for client in members}
     rows = tuple(
         ClientStatement(
             client=upload.client,

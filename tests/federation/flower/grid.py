@@ -1,18 +1,9 @@
 """A grid of nodes in this process: Flower's messages, without its network."""
 
 import itertools
-import time
 
-import pytest
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
-
-
-@pytest.fixture(autouse=True)
-def identity():
-    """Messages made outside of a Flower process need to be told whose they are."""
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
 
 class Node:
@@ -62,11 +53,11 @@ class InProcessGrid(Grid):
             context = Context(1, message.metadata.dst_node_id, node.config, RecordDict(), {})
             reply = node.app(message, context)
         if reply is not False:  # False: it never answers
-            self.replies[identity] = (time.time(), reply)
+            self.replies[identity] = reply
         return identity
 
     def pull_messages(self, message_ids):
-        return [self.replies.pop(i)[1] for i in list(message_ids) if i in self.replies]
+        return [self.replies.pop(i) for i in list(message_ids) if i in self.replies]
 
     def send_and_receive(self, messages, *, timeout=None):
         return self.pull_messages(self.push_messages(messages))

@@ -9,10 +9,10 @@ import json
 import numpy as np
 import pytest
 from flwr.app import Error, Message
-from grid import InProcessGrid, Node, identity  # noqa: F401
+from grid import InProcessGrid, Node
 
 import agewise as aw
-from agewise.federation.flower import client_app, conductor, engine, server_app
+from agewise.federation.flower import client_app, engine, server_app
 from agewise.federation.flower.deployment import Deployment
 from agewise.federation.flower.server_app import make_server_app
 
@@ -25,7 +25,6 @@ NAMES = [c.name for c in PROBLEM.clients]
 def federation(monkeypatch):
     """Nodes by client, made from the deployment's files when a run is first submitted."""
     nodes, grids = {}, []
-    monkeypatch.setattr(conductor, "POLL", 0.005)
     monkeypatch.setattr(engine, "bring_up", lambda _: None)
     monkeypatch.setattr(engine, "bring_down", lambda _: None)
 

@@ -17,10 +17,10 @@ from flwr.app import (
 )
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from grid import InProcessGrid, Node, identity  # noqa: F401
+from grid import InProcessGrid, Node
 
 import agewise as aw
-from agewise.federation.flower import conductor, mod
+from agewise.federation.flower import mod
 from agewise.federation.flower.client_app import introduce
 from agewise.federation.flower.mod import PlanHelper, _clipped, age_dp_mod
 from agewise.federation.flower.node import write_node
@@ -28,11 +28,6 @@ from agewise.federation.flower.node import write_node
 PROBLEM = aw.scenarios.london().replace(epsilon=0.5)
 PLAN = aw.plan(PROBLEM)
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(conductor, "POLL", 0.005)
 
 
 def config(folder, name="client 3", **changes):
@@ -51,10 +46,12 @@ def app_that_returns(update, clip=1.0):
     def train(message, context):
         calls.append(1)
         start = message.content["arrays"]["w"].numpy()
-        content = RecordDict({
-            "arrays": ArrayRecord({"w": Array((start + update).astype(start.dtype))}),
-            "metrics": MetricRecord({"loss": 0.123}),
-        })  # fmt: skip
+        content = RecordDict(
+            {
+                "arrays": ArrayRecord({"w": Array((start + update).astype(start.dtype))}),
+                "metrics": MetricRecord({"loss": 0.123}),
+            }
+        )
         return Message(content, reply_to=message)
 
     return app, calls
@@ -62,9 +59,10 @@ def app_that_returns(update, clip=1.0):
 
 def ask(app, node_config, order, start):
     message = Message(
-        RecordDict({"arrays": ArrayRecord({"w": Array(start)}), "agewise": order}), 7,
+        RecordDict({"arrays": ArrayRecord({"w": Array(start)}), "agewise": order}),
+        7,
         MessageType.TRAIN,
-    )  # fmt: skip
+    )
     message.metadata.__dict__["_message_id"] = "m"
     return app(message, Context(1, 7, node_config, RecordDict(), {}))
 
@@ -121,9 +119,7 @@ def test_a_budget_holds_over_rounds(tmp_path):
 def test_the_noise_has_the_scale_that_is_recorded(tmp_path):
     size = 4_000
     app, _ = app_that_returns(np.zeros(size))
-    reply = ask(
-        app, config(tmp_path), PlanHelper(PLAN, "r").order("client 3"), np.zeros(size)
-    )  # fmt: skip
+    reply = ask(app, config(tmp_path), PlanHelper(PLAN, "r").order("client 3"), np.zeros(size))
     drawn, scale = reply.content["arrays"]["w"].numpy(), events(tmp_path)[0].scale
     assert np.abs(drawn).mean() == pytest.approx(scale, rel=0.1)  # six standard errors
     assert np.abs(drawn).mean() != pytest.approx(1.3 * scale, rel=0.1)
@@ -304,10 +300,12 @@ def test_scalars_and_counters_come_back(tmp_path):
     """As batch normalisation has them: a number without axes, and counts."""
     app = mirrored(w=0.1, scale=0.1, batches=7, seen=7, on=True)
     parts = {
-        "w": np.ones((2, 2), dtype=np.float32), "scale": np.asarray(1.0),
-        "batches": np.asarray(3, dtype=np.int64), "seen": np.arange(2, dtype=np.uint8),
+        "w": np.ones((2, 2), dtype=np.float32),
+        "scale": np.asarray(1.0),
+        "batches": np.asarray(3, dtype=np.int64),
+        "seen": np.arange(2, dtype=np.uint8),
         "on": np.asarray([False]),
-    }  # fmt: skip
+    }
     where, order = config(tmp_path), PlanHelper(PLAN, "r").order("client 3")
     for reply in (send(app, where, order, **parts), send(app, where, order, **parts)):
         found = {key: one.numpy() for key, one in reply.content["arrays"].items()}

@@ -111,13 +111,20 @@ def run_on_flower(
     elif deployment is None:
         if sources is not None and rng is None:
             raise InvalidInput(
-                "deployment", "None", "a deployment whose nodes have the readings and keep ledgers",
+                "deployment",
+                "None",
+                "a deployment whose nodes have the readings and keep ledgers",
                 "Lay one out with: agewise deploy init",
-            )  # fmt: skip
+            )
         init_deployment(
-            place / "deployment", plan.problem, policy=policy, readings=sources,
-            seed=settings.seed, stand_in=settings.stand_in, starts_at=starts_at,
-        )  # fmt: skip
+            place / "deployment",
+            plan.problem,
+            policy=policy,
+            readings=sources,
+            seed=settings.seed,
+            stand_in=settings.stand_in,
+            starts_at=starts_at,
+        )
     else:
         _refuse_choices(policy=policy, sources=sources, starts_at=starts_at or None, rng=rng)
         there = Deployment.load(deployment)
@@ -137,9 +144,11 @@ def _refuse_choices(**choices: Any) -> None:
     for name, value in choices.items():
         if value is not None:
             raise InvalidInput(
-                name, "given with a deployment", "one or the other",
+                name,
+                "given with a deployment",
+                "one or the other",
                 "With a deployment, each node's own configuration decides about that.",
-            )  # fmt: skip
+            )
 
 
 def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | None) -> RunResult:
@@ -212,16 +221,20 @@ def _refuse_down(deployment: Deployment) -> None:
         raise _nobody_at(deployment.address)
     word = "is down" if read_state(deployment) is None else "is starting"
     raise InvalidInput(
-        "deployment", f"{deployment.folder} {word}: no SuperLink at {deployment.address}",
-        "one that is up", f"agewise deploy up {deployment.folder}",
-    )  # fmt: skip
+        "deployment",
+        f"{deployment.folder} {word}: no SuperLink at {deployment.address}",
+        "one that is up",
+        f"agewise deploy up {deployment.folder}",
+    )
 
 
 def _nobody_at(address: str) -> InvalidInput:
     return InvalidInput(
-        "superlink", f"{address}, where none answers", "the address of a SuperLink",
+        "superlink",
+        f"{address}, where none answers",
+        "the address of a SuperLink",
         "Check address, firewall, and whether it wants TLS (--root-certificates).",
-    )  # fmt: skip
+    )
 
 
 def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deployment) -> Path:
@@ -235,11 +248,17 @@ def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deploym
     (code / "__init__.py").write_text("", encoding="utf-8")
     (code / "plan.json").write_text(plan.to_json(), encoding="utf-8")
     told = {
-        "run": settings.run, "private": not settings.stand_in, "on_missing": settings.on_missing,
-        "clock": settings.clock, "slot_seconds": settings.slot_seconds, "wait": settings.wait,
-        "slot_timeout": settings.slot_timeout, "started": settings.started,
-        "nodes": deployment.node_numbers(), "at_once": settings.at_once,
-    }  # fmt: skip
+        "run": settings.run,
+        "private": not settings.stand_in,
+        "on_missing": settings.on_missing,
+        "clock": settings.clock,
+        "slot_seconds": settings.slot_seconds,
+        "wait": settings.wait,
+        "slot_timeout": settings.slot_timeout,
+        "started": settings.started,
+        "nodes": deployment.node_numbers(),
+        "at_once": settings.at_once,
+    }
     (code / "settings.json").write_text(json.dumps(told), encoding="utf-8")
     (code / "client_app.py").write_text(
         "from agewise.federation.flower import client_app\n\napp = client_app.app\n",
@@ -270,9 +289,10 @@ def _stand_in(deployment: Deployment, plan: Plan) -> bool:
     known = {node.name for node in deployment.nodes}
     if names - known:
         raise InvalidInput(
-            "deployment", f"{deployment.folder} without a node for {min(names - known)!r}",
+            "deployment",
+            f"{deployment.folder} without a node for {min(names - known)!r}",
             "a node for every client of the plan",
-        )  # fmt: skip
+        )
     kinds = {
         "stand_in_seed" in document
         for name, document in _node_documents(deployment).items()
@@ -280,9 +300,10 @@ def _stand_in(deployment: Deployment, plan: Plan) -> bool:
     }
     if len(kinds) > 1:
         raise InvalidInput(
-            "deployment", f"{deployment.folder}, where some nodes use a stand-in for noise",
+            "deployment",
+            f"{deployment.folder}, where some nodes use a stand-in for noise",
             "all of them, or none",
-        )  # fmt: skip
+        )
     return kinds == {True}
 
 

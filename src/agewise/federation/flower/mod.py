@@ -39,8 +39,8 @@ from agewise.federation.client import (
     stand_in_noise,
 )
 from agewise.federation.flower.client_app import RECORD, node_of, order_in, refuse
-from agewise.federation.flower.conductor import introductions
 from agewise.federation.flower.node import Node
+from agewise.federation.flower.transport import introductions
 from agewise.federation.messages import BadMessage, Order
 from agewise.federation.server import Server
 from agewise.mechanism import MECHANISMS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import fields
+from dataclasses import asdict, fields
 from logging import INFO
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,13 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid, ServerApp
 
 from agewise.errors import AgewiseError
-from agewise.federation.flower.conductor import Conductor, FlowerSettings
-from agewise.federation.server import RunIncomplete, Server
+from agewise.federation.engine import Engine, Timetable
+from agewise.federation.flower.transport import FlowerSettings, FlowerTransport, some_of
+from agewise.federation.server import RunIncomplete, Server, Step
 from agewise.planning import Plan
 
+STEP = "agewise-step"
+"""The word that begins the lines of the log by which a run is followed from outside."""
 RESULT = "agewise-result"
 """The word that begins the line of the log that holds a run's result."""
 
@@ -42,12 +45,7 @@ def carry_out(grid: Grid, plan: Plan, settings: FlowerSettings) -> Server:
     """Run a plan on the nodes of a grid, and write its result to the log."""
     server = Server(plan, settings.run, settings.on_missing, private=settings.private)
     try:
-        conductor = Conductor(grid, server, settings)
-        conductor.gather()
-        conductor.rehearse()
-        conductor.begin()
-        while server.closed < plan.problem.aggregate_at and server.failure is None:
-            conductor.slot(server.closed + 1)
+        _carry_out(grid, server, settings)
         outcome = server.finish()
     except Exception as error:
         known = isinstance(error, AgewiseError)
@@ -59,6 +57,43 @@ def carry_out(grid: Grid, plan: Plan, settings: FlowerSettings) -> Server:
         raise
     _publish(server, complete=True, model=outcome.model)
     return server
+
+
+def _carry_out(grid: Grid, server: Server, settings: FlowerSettings) -> None:
+    """Gather the clients, have them try their orders, and take the server through its slots."""
+    problem = server.first_plan.problem
+
+    def notice(step: Step) -> None:
+        _log_step(step, server.closed, problem.aggregate_at)
+
+    transport = FlowerTransport(grid, (c.name for c in problem.clients), settings, notice)
+    engine = Engine(server, transport, watch=_log_step)
+    absent = transport.gather()
+    if absent and (settings.on_missing == "fail" or len(absent) == len(problem.clients)):
+        server.failure = f"no node answers for {some_of(absent)}"
+        return
+    if absent:
+        notice(Step(0, "", "absent", some_of(absent)))
+    orders = [o for slot in range(1, problem.aggregate_at + 1) for o in server.orders(slot)]
+    unready = transport.rehearse(orders, lambda client, why: engine.refuse(client, 0, why))
+    if unready:
+        reasons = ", ".join(sorted(set(unready.values())))
+        server.failure = (
+            f"asked beforehand, {some_of(set(unready))} would not follow the plan ({reasons}); "
+            "nobody was told to release"
+        )
+        return
+    notice(Step(0, "", "ready", f"{len(transport.nodes)} clients"))
+    timetable = Timetable(timeout=settings.slot_timeout)
+    if settings.clock == "wall":  # slot 1 begins when the clients are there, or as it did before
+        started = settings.started or transport.now()
+        notice(Step(0, "", "began", repr(started)))
+        timetable = Timetable(started, settings.slot_seconds)
+    engine.carry_out(timetable)
+
+
+def _log_step(step: Step, closed: int, last: int) -> None:
+    log(INFO, "%s %s", STEP, json.dumps([asdict(step), closed, last]))
 
 
 def _reasons(server: Server) -> set[str]:

@@ -81,9 +81,13 @@ class Submission:
         """Read the log as it grows, from its beginning; skip what was told before."""
         process = subprocess.Popen(
             ["flwr", "log", self.identity, PROFILE, "--stream"],
-            env=self.deployment.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace",
-        )  # fmt: skip
+            env=self.deployment.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
         done = threading.Event()
         keeper = threading.Thread(target=self._end_when_finished, args=(process, done))
         keeper.start()

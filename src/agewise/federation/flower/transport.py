@@ -8,25 +8,23 @@ with the same bytes.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from logging import INFO, WARNING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from logging import WARNING
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
+from agewise.federation.engine import Reply
 from agewise.federation.flower.client_app import RECORD, refusal_in
 from agewise.federation.messages import Order
-from agewise.federation.server import OnMissing, RunIncomplete, Server, Step
+from agewise.federation.server import OnMissing, RunIncomplete, Step
 
-STEP = "agewise-step"
-"""The word that begins the lines of the log by which a run is followed from outside."""
 POLL = 0.5
 ANSWER_TIME = 45.0
 """Seconds that a node has at least to answer: starting a ClientApp takes a few, and more where
@@ -113,12 +111,19 @@ def _pull(grid: Grid, waiting: dict[str, Any]) -> Iterable[tuple[Message, Any]]:
             yield message, noted
 
 
-class Conductor:
-    """Carries the messages of one run's server to the nodes of a grid and back."""
+class FlowerTransport:
+    """Carries orders to the nodes of a grid and replies back. A `Transport`."""
 
-    def __init__(self, grid: Grid, server: Server, settings: FlowerSettings) -> None:
-        self.grid, self.server, self.settings = grid, server, settings
-        self.names = {c.name for c in server.first_plan.problem.clients}
+    def __init__(
+        self,
+        grid: Grid,
+        names: Iterable[str],
+        settings: FlowerSettings,
+        notice: Callable[[Step], None],
+    ) -> None:
+        self.grid, self.names, self.settings = grid, set(names), settings
+        self.notice = notice
+        """Told of what happens to nodes; what happens to orders is for the engine to tell."""
         self.nodes: dict[str, int] = {}
         self.strangers: set[int] = set()
         self.queries: dict[str, tuple[int, float]] = {}
@@ -131,103 +136,87 @@ class Conductor:
         """Clients that would follow their orders, and whose clocks agree with ours."""
         self.trying = settings.on_missing == "fail"
         """Whether clients try their orders first; if not, the run goes on without who refuses."""
-        self.started = 0.0
-        self.told = 0
 
-    def gather(self) -> None:
-        """Wait until every client is there, or the time for that is over."""
-        until = time.time() + self.settings.wait
-        self._tell(Step(0, "", "waiting", f"for {len(self.names)} clients"))
+    def send(self, orders: Sequence[Order], until: float) -> None:
+        """Send orders to clients whose node is known, unless one is still under way to it."""
+        self._look_for_nodes()
+        life = max(ANSWER_TIME, (until - self.now()) / TRIES)
+        self._send(orders, MessageType.TRAIN, life)
+
+    def poll(self) -> Iterator[Reply]:
+        """What has arrived; what failed may be sent again, less soon each time."""
+        for message, sent in _pull(self.grid, self.under_way):
+            client, refusal = sent.client, refusal_in(message)
+            if refusal is not None:
+                yield Reply(client, refusal=refusal)
+            elif message.has_error():
+                log(WARNING, "agewise: %s: error %s", client, message.error.code)
+                pause = min(BACK_OFF * 2.0 ** self.failures[client], ANSWER_TIME)
+                self.failures[client] += 1
+                self.send_after[client] = self.now() + pause
+            elif sent.kind == INTRODUCE:
+                name, shown = _said(message)
+                if name == client:
+                    self._refuse_clock(name, shown, sent.at, self.now())
+                    self.ready.add(client)
+            else:
+                record = message.content.config_records.get(RECORD) or ConfigRecord()
+                yield Reply(client, str(record.get("upload", "")).encode())
+
+    def now(self) -> float:
+        """The time of day: nodes are asked for theirs, too."""
+        return time.time()
+
+    def wait(self, until: float) -> None:
+        """Sleep for a moment: Flower says nothing when a message arrives."""
+        time.sleep(min(POLL, max(0.0, until - self.now())))
+
+    def gather(self) -> set[str]:
+        """Wait until every client is there, or the time for that is over; return the absent."""
+        until = self.now() + self.settings.wait
+        self.notice(Step(0, "", "waiting", f"for {len(self.names)} clients"))
         while True:
             self._look_for_nodes()
             absent = self.names - set(self.nodes)
-            if not absent and not self.challengers:
-                return
-            if time.time() > until and not self.challengers:
-                if self.settings.on_missing == "fail" or not self.nodes:
-                    self.server.failure = f"no node answers for {_some(absent)}"
-                else:
-                    self._tell(Step(0, "", "absent", _some(absent)))
-                return
+            if not self.challengers and (not absent or self.now() > until):
+                return absent
             time.sleep(POLL)
 
-    def rehearse(self) -> None:
+    def rehearse(
+        self, orders: Sequence[Order], refuse: Callable[[str, str], None]
+    ) -> dict[str, str]:
         """Have every client try its order before anybody releases: budget, records, ledger, clock.
 
         Where the run goes on without those who refuse, only the clocks of nodes that have not
-        introduced themselves are asked for.
+        introduced themselves are asked for. Calls `refuse` as refusals come in; returns who is
+        not ready, and why, where that ends the run.
         """
-        if self.server.failure is None:
-            clocks = self.settings.clock == "wall" and self.settings.nodes is not None
-            if self.trying or clocks:
-                self._ask_beforehand()
-            if self.server.failure is None:
-                self._tell(Step(0, "", "ready", f"{len(self.nodes)} clients"))
-
-    def _ask_beforehand(self) -> None:
-        wait = self.settings.wait
-        slots = range(self.server.closed + 1, self.server.first_plan.problem.aggregate_at + 1)
-        orders = [order for slot in slots for order in self.server.orders(slot)]
-        heard, until = 0, time.time() + wait
+        clocks = self.settings.clock == "wall" and self.settings.nodes is not None
+        if not self.trying and not clocks:
+            return {}
+        wait, refused = self.settings.wait, dict[str, str]()
+        heard, until = 0, self.now() + wait
         while True:
-            settled = self.ready | set(self.server.refused)
+            settled = self.ready | set(refused)
             if len(settled) > heard:  # they do answer, if slowly
-                heard, until = len(settled), time.time() + wait
+                heard, until = len(settled), self.now() + wait
             waiting = [o for o in orders if o.client not in settled]
-            if not waiting or time.time() > until:
+            if not waiting or self.now() > until:
                 break
             self._look_for_nodes()
             self._send(waiting, INTRODUCE, max(ANSWER_TIME, wait / TRIES))
-            self._take_answers(0)
+            for reply in self.poll():
+                if reply.refusal is not None:
+                    refused[reply.client] = reply.refusal
+                    refuse(reply.client, reply.refusal)
             time.sleep(POLL)
-        refused = {o.client: self.server.refused.get(o.client, "no answer") for o in orders}
-        refused = {name: why for name, why in refused.items() if name not in self.ready}
-        if refused and self.trying:
-            reasons = ", ".join(sorted(set(refused.values())))
-            self.server.failure = (
-                f"asked beforehand, {_some(set(refused))} would not follow the plan ({reasons}); "
-                "nobody was told to release"
-            )
+        if not self.trying:
+            return {}
+        names = {order.client for order in orders} - self.ready
+        return {name: refused.get(name, "no answer") for name in names}
 
-    def begin(self) -> None:
-        """By the wall clock, slot 1 begins when the clients are there, or as it did before."""
-        self.started = self.settings.started or time.time()
-        if self.settings.clock == "wall" and self.server.failure is None:
-            self._tell(Step(0, "", "began", repr(self.started)))
-
-    def slot(self, slot: int) -> None:
-        """Order what is due, wait for the answers until the deadline, and close the slot."""
-        begins, ends = self._times(slot)
-        while time.time() < begins:
-            self._take_answers(slot)
-            time.sleep(min(POLL, max(0.0, begins - time.time())))
-        while time.time() < ends:
-            due = [o for o in self.server.orders(slot) if o.client not in self.server.refused]
-            if not due:
-                break
-            self._look_for_nodes()
-            self._send(due, MessageType.TRAIN, max(ANSWER_TIME, (ends - time.time()) / TRIES))
-            self._take_answers(slot)
-            time.sleep(POLL)
-        if self.settings.clock == "wall":
-            while time.time() < ends:
-                self._take_answers(slot)
-                time.sleep(min(POLL, max(0.0, ends - time.time())))
-        self.server.close(slot)
-        self._take_answers(slot)
-        self._tell()
-        self._tell(Step(slot, "", "closed"))
-
-    def _times(self, slot: int) -> tuple[float, float]:
-        settings = self.settings
-        if settings.clock == "wall":
-            begins = self.started + (slot - 1) * settings.slot_seconds
-            return begins, begins + settings.slot_seconds
-        return 0.0, time.time() + settings.slot_timeout
-
-    def _send(self, orders: list[Order], kind: str, life: float) -> None:
-        """Send orders to clients whose node is known, unless one is still under way to it."""
-        now = time.time()
+    def _send(self, orders: Sequence[Order], kind: str, life: float) -> None:
+        now = self.now()
         queued = {s.client for s in self.under_way.values() if s.kind == kind and self._lives(s)}
         free = [
             o
@@ -254,28 +243,7 @@ class Conductor:
 
     def _lives(self, sent: _Sent) -> bool:
         """Whether a message may still be answered: not expired, and its node is still the one."""
-        return time.time() < sent.expires and self.nodes.get(sent.client) == sent.node
-
-    def _take_answers(self, slot: int) -> None:
-        """Hand what has arrived to the server; have what failed sent again, less soon each time."""
-        for message, sent in _pull(self.grid, self.under_way):
-            client, refusal = sent.client, refusal_in(message)
-            if refusal is not None:
-                self.server.refuse(client, slot, refusal)
-            elif message.has_error():
-                log(WARNING, "agewise: %s: error %s", client, message.error.code)
-                pause = min(BACK_OFF * 2.0 ** self.failures[client], ANSWER_TIME)
-                self.failures[client] += 1
-                self.send_after[client] = time.time() + pause
-            elif sent.kind == INTRODUCE:
-                name, shown = _said(message)
-                if name == client:
-                    self._refuse_clock(name, shown, sent.at, time.time())
-                    self.ready.add(client)
-            else:
-                record = message.content.config_records.get(RECORD) or ConfigRecord()
-                self.server.receive(str(record.get("upload", "")).encode(), slot, client)
-        self._tell()
+        return self.now() < sent.expires and self.nodes.get(sent.client) == sent.node
 
     def _look_for_nodes(self) -> None:
         """See which clients are there; ask nodes that are not known yet, unless keys name them."""
@@ -285,7 +253,7 @@ class Conductor:
             here = {n: at for n, at in keyed.items() if n in self.names and at in alive}
             new, self.nodes = here.keys() - self.nodes.keys(), here
             for name in sorted(new):
-                self._tell(Step(0, name, "connected", f"{len(here)} of {len(self.names)}"))
+                self.notice(Step(0, name, "connected", f"{len(here)} of {len(self.names)}"))
             return
         self.nodes = {name: node for name, node in self.nodes.items() if node in alive}
         known = {*self.nodes.values(), *self.strangers, *(n for n, _ in self.challengers.values())}
@@ -299,7 +267,7 @@ class Conductor:
             if name not in self.nodes or now - since > CHALLENGE:
                 del self.challengers[name]
                 self.nodes[name] = node
-                self._tell(Step(0, name, "returned", f"as node {node}"))
+                self.notice(Step(0, name, "returned", f"as node {node}"))
 
     def _ask(self, nodes: set[int]) -> None:
         order, now = sorted(nodes)[: self._room()], time.time()
@@ -317,13 +285,13 @@ class Conductor:
     def _introduced(self, node: int, name: str, shown: float, sent: float) -> None:
         if name not in self.names:
             self.strangers.add(node)
-            self._tell(Step(0, "?", "stranger", f"node {node} is no client of the plan"))
+            self.notice(Step(0, "?", "stranger", f"node {node} is no client of the plan"))
             return
         self._refuse_clock(name, shown, sent, time.time())
         other, challenger = self.nodes.get(name), self.challengers.get(name)
         if other is None:
             self.nodes[name] = node
-            self._tell(Step(0, name, "connected", f"{len(self.nodes)} of {len(self.names)}"))
+            self.notice(Step(0, name, "connected", f"{len(self.nodes)} of {len(self.names)}"))
         elif other != node and challenger is None:  # is the one we knew still there?
             self.challengers[name] = (node, time.time())
             self._ask({other})
@@ -342,15 +310,8 @@ class Conductor:
                 f"{self.settings.slot_seconds:g} s. Set the clocks; nothing was ordered."
             )
 
-    def _tell(self, *more: Step) -> None:
-        steps = [*self.server.steps[self.told :], *more]
-        self.told = len(self.server.steps)
-        last = self.server.first_plan.problem.aggregate_at
-        for step in steps:
-            log(INFO, "%s %s", STEP, json.dumps([asdict(step), self.server.closed, last]))
 
-
-def _some(names: set[str]) -> str:
+def some_of(names: set[str]) -> str:
     """Up to five names, and how many more there are."""
     told = ", ".join(sorted(names)[:5])
     return f"{told} and {len(names) - 5} more" if len(names) > 5 else told

@@ -1,0 +1,117 @@
+"""Whoever sees everything: an account of its own of what every client has let out."""
+
+import json
+import sqlite3
+
+import numpy as np
+
+from agewise.federation.journal import ledger_file
+
+
+class Violation(AssertionError):
+    """Something happened that must not, whatever fails."""
+
+
+class Observer:
+    """Compares what is sent, received and published with what the ledgers hold on disk."""
+
+    def __init__(self, world, plan, place, limit):
+        self.world, self.plan, self.place, self.limit = world, plan, place, limit
+        self.seen = {}
+        """The bytes of each client's release in each run, once they were seen anywhere."""
+        self.readers = {}
+
+    def close(self):
+        for database in self.readers.values():
+            database.close()
+
+    def violated(self, what):
+        raise Violation("\n".join([f"seed {self.world.seed}: {what}", *self.world.trace]))
+
+    def recorded(self, client):
+        """What a client's ledger holds on disk, by run."""
+        path = ledger_file(self.place, client)
+        if not path.exists():
+            return {}
+        if client not in self.readers:
+            self.readers[client] = sqlite3.connect(path)
+        rows = (
+            self.readers[client]
+            .execute("SELECT key, payload, collect_at, aggregate_at FROM events ORDER BY number")
+            .fetchall()
+        )
+        if len({key for key, *_ in rows}) < len(rows):
+            self.violated(f"{client} has released twice in a run")
+        for key, payload, *_ in rows:
+            if self.seen.setdefault((key, client), payload) != payload:
+                self.violated(f"{client} has recorded other bytes than those that were seen")
+        return {key: (payload, *slots) for key, payload, *slots in rows}
+
+    def payload(self, client, run):
+        """The bytes that a client has recorded for a run; None if there are none."""
+        return self.recorded(client).get(run, (None,))[0]
+
+    def uploaded(self, client, payload):
+        """Called when bytes leave a client."""
+        facts = json.loads(payload)
+        if self.payload(client, facts["run"]) != payload:
+            self.violated(f"{client} sends what its ledger does not hold")
+        self.account(client)
+
+    def received(self, server):
+        """Called when something has reached the server."""
+        for client, (_, payload) in server.received.items():
+            if self.payload(client, server.run) != payload:
+                self.violated(f"the server holds an upload of {client} that was never released")
+
+    def account(self, client):
+        """Each upload's totals are those of the releases up to it, as NumPy adds them up."""
+        known = []
+        process = {c.name: c.process for c in self.plan.problem.clients}[client]
+        for payload, collect_at, aggregate_at in self.recorded(client).values():
+            facts = json.loads(payload)
+            known.append((collect_at, facts["classical_epsilon"]))
+            if not np.isclose(facts["total_classical"], sum(e for _, e in known), rtol=1e-9):
+                self.violated(f"{client} claims a classical total that is not the sum")
+            total = carried(process, known, aggregate_at)
+            if not np.isclose(facts["total_aged"], total, rtol=1e-6):
+                self.violated(f"{client} claims {facts['total_aged']} in all, it is {total}")
+            if total > self.limit * (1 + 1e-6):
+                self.violated(f"{client} has spent {total}, its policy allows {self.limit}")
+
+    def published(self, folder):
+        """The record on disk says what the ledgers hold."""
+        record = json.loads((folder / "record.json").read_text())
+        for row in record["statement"]["clients"]:
+            if self.payload(row["client"], record["run"]) is None:
+                self.violated(f"a release of {row['client']} was stated that no ledger holds")
+        if not record["complete"]:
+            return False
+        settings = json.loads((folder / "run.json").read_text())
+        absent = {c.name for c in self.plan.problem.clients} - set(record["participants"])
+        if absent and settings["on_missing"] == "fail":
+            self.violated(f"the model was published without {absent}")
+        values = [
+            json.loads(self.payload(name, record["run"]))["value"]
+            for name in record["participants"]
+        ]
+        samples = {c.name: c.samples for c in self.plan.problem.clients}
+        weights = np.array([samples[name] for name in record["participants"]], dtype=float)
+        model = weights / weights.sum() @ np.array(values)
+        if not np.allclose(np.atleast_1d(record["model"]), model, rtol=1e-9):
+            self.violated(f"the model is {record['model']}, the uploads give {model}")
+        return True
+
+
+def carried(chain, releases, until):
+    """The aged total about a slot, by the recursion along the chain; `releases` in their order."""
+    loss, last = 0.0, None
+    moves, law = np.asarray(chain.transition), np.asarray(chain.stationary)
+    for slot, epsilon in [*releases, (until, 0.0)]:
+        if last is not None:
+            forward = np.linalg.matrix_power(moves, slot - last)
+            backward = (law[:, None] * forward / law).T
+            delta = np.abs(backward[:, None] - backward).sum(axis=2).max() / 2
+            loss = np.log1p(delta * np.expm1(loss))
+        loss, last = loss + epsilon, slot
+    return loss
