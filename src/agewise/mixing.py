@@ -31,7 +31,13 @@ from agewise.checks import finite_array, one_of, whole
 from agewise.errors import InvalidInput
 from agewise.process import JointLaw, MarkovChain, MeasuredLaw, Process, stationary_laws
 from agewise.process.chain import boolean_power, closed_class
-from agewise.process.joint import TINY, as_law, as_transition, backward_rows, rounding, youngest
+from agewise.process.distance import (
+    any_prior_distance,
+    given_prior_distance,
+    rounded_up,
+    widest,
+)
+from agewise.process.joint import TINY, as_law, as_transition, rounding, youngest
 
 Method = Literal["exact", "own_law", "any_prior", "spectral"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -219,9 +225,9 @@ def joint_delta(joint: JointLaw, *, any_prior: bool = False) -> float:
                 "a positive probability for each collected value, with any_prior",
             )
         kernel = joint.matrix / joint.law[:, None]
-        return _rounded_up(_any_prior(kernel[..., None]), joint.rounding).item()
+        return rounded_up(any_prior_distance(kernel[..., None]), joint.rounding).item()
     slack = joint.rounding + joint.uncertainty
-    return _rounded_up(_widest(joint.backward[..., None]), slack).item()
+    return rounded_up(widest(joint.backward[..., None]), slack).item()
 
 
 def _checked_ages(age: ArrayLike) -> NDArray[np.int64]:
@@ -260,8 +266,12 @@ def kernel_deltas(chains: Array, kernel: Array, age: int, prior: Array | None) -
     if age == 0:
         return np.ones(chains.shape[0])
     batch_last = np.ascontiguousarray(np.moveaxis(kernel, 0, -1))
-    value = _any_prior(batch_last) if prior is None else _given_prior(batch_last, prior.T)
-    value = _rounded_up(value, rounding(age, chains.shape[1]))
+    value = (
+        any_prior_distance(batch_last)
+        if prior is None
+        else given_prior_distance(batch_last, prior.T)
+    )
+    value = rounded_up(value, rounding(age, chains.shape[1]))
     value[(chains == chains[:, :1]).all(axis=(1, 2))] = 0  # each slot is a fresh draw
     smallest = np.log(np.where(chains > 0, chains, 1).min(axis=(1, 2))) * age
     doubtful = smallest < np.log(TINY)
@@ -310,7 +320,7 @@ def slot_delta(
         if (kernel[process.reachable(collect_at, aggregate_at)] < TINY).any():
             return 1.0
         slack = rounding(age, process.states.size)
-        return _rounded_up(_any_prior(kernel[..., None]), slack).item()
+        return rounded_up(any_prior_distance(kernel[..., None]), slack).item()
     joint = process.joint(collect_at, aggregate_at, law)
     return joint_delta(joint, any_prior=method == "any_prior")
 
@@ -326,7 +336,7 @@ def forward_delta(process: Process, slot: int, later: int) -> float:
         return 1.0
     age = int(youngest(process, np.asarray(later - slot)))
     kernel = process.kernel(later - age, later)
-    value = _rounded_up(_widest(kernel[..., None]), rounding(age, process.states.size)).item()
+    value = rounded_up(widest(kernel[..., None]), rounding(age, process.states.size)).item()
     step = process.kernel(later - 1, later)
     return 0.0 if (step == step[0]).all() else float(value)
 
@@ -349,36 +359,6 @@ def _recurrent(chain: Array, law: Array) -> NDArray[np.bool_]:
         with suppress(InvalidInput):  # of several classes: such a chain has no law of its own
             return closed_class(chain)
     return np.zeros(len(law), dtype=bool)
-
-
-def _given_prior(kernel: Array, prior: Array) -> Array:
-    """Δ `[m]` of kernels `[x, y, m]` under priors `[x, m]`."""
-    return _widest(backward_rows(prior[:, None] * kernel))
-
-
-def _widest(rows: Array) -> Array:
-    """The largest total variation distance between two rows of `[y, x, m]`."""
-    widest = np.zeros(rows.shape[2])
-    for y in range(rows.shape[0] - 1):
-        distance = np.abs(rows[y + 1 :] - rows[y]).sum(axis=1)
-        np.maximum(widest, distance.max(axis=0), out=widest)
-    return widest / 2
-
-
-def _any_prior(kernel: Array) -> Array:
-    """tanh(D/4), D the projective diameter (Birkhoff) of kernels `[x, y, m]`.
-
-    For two values y, y′ at aggregation the worst prior sits on the two collected values with the
-    largest and the smallest likelihood ratio, and there the distance is tanh(ln(cross)/4), cross
-    the quotient of the two ratios. Written without logarithms, whose rounding grows with them.
-    """
-    cross = np.ones(kernel.shape[2])
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        for x in range(kernel.shape[0] - 1):
-            ratio = kernel[x + 1 :] / kernel[x]  # nan where neither can reach y: no evidence
-            width = np.fmax.reduce(ratio, axis=1) / np.fmin.reduce(ratio, axis=1)
-            np.maximum(cross, width.max(axis=0), out=cross)
-    return 1 - 2 / (1 + np.sqrt(cross))
 
 
 def _spectral(process: Process, law: ArrayLike | None, ages: NDArray[np.int64]) -> Array:
@@ -410,13 +390,4 @@ def _spectral(process: Process, law: ArrayLike | None, ages: NDArray[np.int64]) 
     # A chain passes as reversible up to a tolerance; what that lets through, `exact` still sees.
     exact = _table(process.transition[None], ages.ravel(), "exact", None)[0].reshape(ages.shape)
     slack = rounding(int(ages.max()), process.states.size)
-    return np.asarray(np.maximum(_rounded_up(bound, slack), exact))
-
-
-def _rounded_up(value: Array, slack: float) -> Array:
-    """Add a bound on the rounding error and clip at one.
-
-    A total variation distance of laws with a relative error r is off by at most r, and so is
-    tanh(D/4).
-    """
-    return np.minimum(value + slack, 1.0)
+    return np.asarray(np.maximum(rounded_up(bound, slack), exact))

@@ -53,7 +53,7 @@ def problems():
             aw.Client(f"client {i}", aw.birth_death(*rates[i], [20, 50, 100]), samples=10 + 5 * i)
             for i in range(count)
         ]
-        yield aw.Problem(clients, slots, 0.5, mixing="exact", capacity=capacity)
+        yield aw.Problem(clients, slots, 0.5, calibration="formula", capacity=capacity)
 
 
 class Simulator:

@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 
 import agewise as aw
 from agewise.loss import schedule_bounds
-from agewise.loss.bound import _window
+from agewise.loss.lattice import _window
 from random_problems import random_ages, random_problem
 
 ALL = np.array(list(itertools.product(range(10), repeat=3)))

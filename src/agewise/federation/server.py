@@ -101,6 +101,10 @@ class Server:
         """The order that an upload answered."""
         return self._order(upload.plan, self._issued[upload.plan, upload.client])
 
+    def knows_plans(self, digests: set[str]) -> bool:
+        """Whether one of these plans was issued in this run, by their digests."""
+        return bool(digests & {digest for digest, _ in self._issued})
+
     def _order(self, digest: str, one: Assignment) -> Order:
         problem = self.first_plan.problem
         return Order(
@@ -376,17 +380,11 @@ class Server:
 
     def _refuse_failures(self, upload: Upload, allowed: float) -> None:
         """Refuse δ's that are missing, above the target, or less than they must be."""
-        stated = (
-            upload.classical_delta,
-            upload.aged_delta,
-            upload.total_classical_delta,
-            upload.total_aged_delta,
-        )
-        classical, aged, total_classical, total_aged = (
-            math.nan if one is None else one for one in stated
-        )
+        names = ("classical_delta", "aged_delta", "total_classical_delta", "total_aged_delta")
+        stated = [getattr(upload, name) for name in names]
         if None in stated:
             raise BadMessage("malformed", "a δ is missing")
+        classical, aged, total_classical, total_aged = stated
         if aged > allowed * (1 + ROOM):
             raise BadMessage("too little noise", f"aged δ {aged}")
         least = 1 - ROOM

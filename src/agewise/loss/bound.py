@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, Self
 
@@ -28,19 +27,12 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
 from agewise.loss.gap import cost_tables, schedule_cells
+from agewise.loss.lattice import NEGLIGIBLE, Sum, lattice_sum, on_lattice
 from agewise.problem import Problem
 from agewise.progress import Progress
 
 Evaluation = Literal["exact", "quantised"]
 
-LEVELS = 64
-"""Grid cells across the widest range of a release that lies on no common lattice."""
-
-LARGEST_LATTICE = 2**17
-"""Lattice points of the aggregate beyond which a coarser grid is used, at a stated error."""
-
-NEGLIGIBLE = 1e-20
-"""Probability that the window of the FFT may leave out (Bernstein's inequality)."""
 
 _CHUNK = 8
 
@@ -122,28 +114,13 @@ def schedule_bounds(
 
 
 @dataclass(frozen=True, eq=False)
-class _Sum:
-    """A weighted sum of all records of all clients, each value on a lattice of one step.
-
-    `index[i][t]` `[S]` are the lattice points of client i's values in slot t, `offset[i, t]` the
-    value of lattice point 0, `size` the length of the FFT window.
-    """
-
-    step: float
-    index: list[NDArray[np.int64]]
-    offset: Array
-    size: int
-    complete: bool
-
-
-@dataclass(frozen=True, eq=False)
 class _Setting:
     """By column: slots in which all clients' records are as in another one share theirs."""
 
     problem: Problem
     column: NDArray[np.intp]  # [A], of each slot; C different ones
-    release: _Sum
-    fresh: _Sum
+    release: Sum
+    fresh: Sum
     laws: list[Array]  # [C, S] of each client, at collection
     later: list[Array]  # [C, S], at aggregation
     backward: list[Array]  # [C, Y, X]
@@ -172,22 +149,22 @@ def _prepared(problem: Problem) -> _Setting:
         joint = np.where(possible, law[:, :, None] * kernel, law[:, :, None])
         backward.append((joint / joint.sum(axis=1, keepdims=True)).swapaxes(1, 2))
     samples = np.array([c.samples for c in problem.clients])
-    moved, collected = _lattice_sum(released, laws, samples)
-    fresh_moved, present = _lattice_sum(fresh, later, samples)
+    moved, collected = lattice_sum(released, laws, samples)
+    fresh_moved, present = lattice_sum(fresh, later, samples)
     moments = np.stack(
         [
-            *_moments([_on_lattice(moved, i) for i in range(len(samples))], laws, samples),
+            *_moments([on_lattice(moved, i) for i in range(len(samples))], laws, samples),
             *_moments(fresh, later, samples),
-            *_moments([_on_lattice(moved, i) - v for i, v in enumerate(released)], laws, samples),
+            *_moments([on_lattice(moved, i) - v for i, v in enumerate(released)], laws, samples),
         ],
         axis=-1,
     )
     if not present:  # states of no common lattice: W^A is moved too, and both errors count
         off = _moments(
-            [_on_lattice(fresh_moved, i) - v for i, v in enumerate(fresh)], later, samples
+            [on_lattice(fresh_moved, i) - v for i, v in enumerate(fresh)], later, samples
         )
         moments[..., 2:4] = np.stack(
-            _moments([_on_lattice(fresh_moved, i) for i in range(len(samples))], later, samples),
+            _moments([on_lattice(fresh_moved, i) for i in range(len(samples))], later, samples),
             axis=-1,
         )
         moments[..., 4] = np.abs(moments[..., 4]) + np.abs(off[0])
@@ -219,60 +196,6 @@ def _moments(values: list[Array], laws: list[Array], samples: NDArray[np.int64])
         ]
     )
     return [mean * samples[:, None], square * samples[:, None]]
-
-
-def _on_lattice(total: _Sum, client: int) -> Array:
-    return np.asarray(total.offset[client][:, None] + total.step * total.index[client])
-
-
-def _lattice_sum(
-    values: list[Array], laws: list[Array], samples: NDArray[np.int64]
-) -> tuple[_Sum, bool]:
-    """Put the values on a lattice; say whether they were on one already."""
-    lowest = np.stack([v.min(axis=1) for v in values])
-    widest = max(float(np.ptp(v, axis=1).max()) for v in values)
-    step = _common_step(
-        np.concatenate([(v - v.min(axis=1, keepdims=True)).ravel() for v in values])
-    )
-    exact = step is not None and samples.sum() * widest / step < LARGEST_LATTICE
-    if step is None or not exact:
-        step = (widest or 1.0) / LEVELS
-    index = [np.rint((v - v.min(axis=1, keepdims=True)) / step).astype(np.int64) for v in values]
-    reach = sum(int(n) * int(k.max()) for n, k in zip(samples, index, strict=True))
-    size, complete = _window(index, laws, samples, reach)
-    return _Sum(step, index, lowest, size, complete), exact
-
-
-def _common_step(gaps: Array) -> float | None:
-    """The largest step of which all gaps are multiples, or None if there is no sensible one."""
-    positive = np.unique(gaps[gaps > 0])
-    if positive.size == 0:
-        return 1.0
-    smallest = float(positive[0])
-    parts = [Fraction(g / smallest).limit_denominator(1000) for g in positive.tolist()]
-    if any(abs(float(p) * smallest - g) > 1e-9 * g for p, g in zip(parts, positive, strict=True)):
-        return None
-    divisor = math.lcm(*(p.denominator for p in parts))
-    return smallest / divisor if divisor <= 10_000 else None
-
-
-def _window(
-    index: list[NDArray[np.int64]], laws: list[Array], samples: NDArray[np.int64], reach: int
-) -> tuple[int, bool]:
-    """An FFT length outside of which the sum has negligible probability, by Bernstein."""
-    from scipy.fft import next_fast_len  # noqa: PLC0415  (a tenth of a second to import)
-
-    variance, largest = 0.0, 0.0
-    for k, law, n in zip(index, laws, samples, strict=True):
-        mean = (k * law).sum(axis=1, keepdims=True)
-        variance += int(n) * float(((k - mean) ** 2 * law).sum(axis=1).max())
-        largest = max(largest, float(np.abs(k - mean).max()))
-    weight = math.log(2 / NEGLIGIBLE)
-    half = weight * largest / 3 + math.sqrt((weight * largest / 3) ** 2 + 2 * weight * variance)
-    needed = 2 * math.ceil(half) + 3
-    if needed >= reach + 1:
-        return int(next_fast_len(reach + 1, real=True)), True
-    return int(next_fast_len(needed, real=True)), False
 
 
 def _information_terms(
@@ -338,7 +261,7 @@ def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
     return result
 
 
-def _waves(total: _Sum, client: int, slot: int) -> NDArray[np.complex128]:
+def _waves(total: Sum, client: int, slot: int) -> NDArray[np.complex128]:
     frequency = np.arange(total.size // 2 + 1)
     turns = (total.index[client][slot][:, None] * frequency) % total.size
     return np.asarray(np.exp(-2j * np.pi / total.size * turns))
@@ -386,7 +309,7 @@ def _chunk_terms(spectra: _Spectra, schedules: NDArray[np.intp]) -> Array:
 
 
 def _lattice_values(
-    total: _Sum,
+    total: Sum,
     schedules: NDArray[np.intp],
     samples: NDArray[np.int64],
     setting: _Setting,

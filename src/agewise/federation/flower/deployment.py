@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import socket
 import sys
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from agewise.federation.flower.certificates import (
     write_private,
 )
 from agewise.federation.flower.node import write_node
+from agewise.federation.flower.units import PROFILE, write_units
 from agewise.federation.journal import probe_folder
 from agewise.federation.local import refuse_stand_in
 from agewise.privacy.account import Policy
@@ -32,8 +32,6 @@ from agewise.problem import Problem
 
 VERSION = 1
 HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,63}")
-PROFILE = "agewise"
-"""The name of the SuperLink connection in the deployment's Flower configuration."""
 REGISTERED = "server/registered.json"
 OWN_KEYS = ("agewise-config", "partition-id", "num-partitions")
 """Keys of a node's configuration in Flower that say which node it is."""
@@ -217,7 +215,7 @@ def init_deployment(
         make_certificates(place, host)
         for node in nodes:
             make_node_key(place / node.folder)
-    _write_units(made)
+    write_units(made)
     _write_connection(made)
     return made
 
@@ -236,7 +234,7 @@ def change_layout(
         ports = _ports(port, len(made.nodes))
         nodes = [replace(n, port=at) for n, at in zip(made.nodes, ports[1:], strict=True)]
         made = replace(made, port=ports[0], nodes=tuple(nodes))
-    _write_units(made)
+    write_units(made)
     _write_connection(made)
     return made
 
@@ -365,44 +363,3 @@ def _free_ports(count: int) -> list[int]:
     for one in sockets:
         one.close()
     return ports
-
-
-def _write_units(made: Deployment) -> None:
-    """Write systemd units and plain commands for those who do not want our supervisor."""
-    units = made.folder / "systemd"
-    units.mkdir(exist_ok=True)
-    lines = {
-        "agewise-superlink": made.superlink_command(),
-        "agewise-superexec": made.superexec_command(),
-        **{
-            f"agewise-node-{index:03d}": made.node_command(node)
-            for index, node in enumerate(made.nodes, start=1)
-        },
-    }
-    kept = ("PATH", "FLWR_HOME", "FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")
-    settings = "\n".join(f'Environment="{k}={made.environment[k]}"' for k in kept)
-    programs = Path(sys.executable).parent
-    exports = "\n".join(f"export {k}={shlex.quote(made.environment[k])}" for k in kept)
-    registered = [
-        shlex.join(["flwr", "supernode", "register", str(made.folder / n.folder / "node.pub"),
-                    PROFILE])
-        for n in made.nodes
-    ] if made.tls else []  # fmt: skip
-    commands = [*map(shlex.join, list(lines.values())[:2]), *registered,
-                *map(shlex.join, list(lines.values())[2:])]  # fmt: skip
-    (made.folder / "commands.txt").write_text(
-        "# What agewise deploy up starts, a shell each; registrations once, when the SuperLink\n"
-        f"# answers.\n{exports}\n\n" + "\n\n".join(commands) + "\n",
-        encoding="utf-8",
-    )
-    for name, command in lines.items():
-        spelled = shlex.join([str(programs / command[0]), *command[1:]])
-        spelled = spelled.replace("%", "%%").replace("$", "$$")
-        (units / f"{name}.service").write_text(
-            f"[Unit]\nDescription={name}\nAfter=network-online.target\n\n"
-            f"[Service]\n{settings}\nExecStart={spelled}\n"
-            "Restart=always\nRestartSec=10\nNoNewPrivileges=yes\n"
-            "# Apps are code that others submit: give each service a user of its own.\n"
-            "# User=agewise\n\n[Install]\nWantedBy=multi-user.target\n",
-            encoding="utf-8",
-        )

@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from agewise.federation.flower.commands import ask_flower
-from agewise.federation.flower.deployment import PROFILE, Deployment
+from agewise.federation.flower.deployment import Deployment
 from agewise.federation.flower.supervisor import read_state
+from agewise.federation.flower.units import PROFILE
 from agewise.federation.server import RunIncomplete
 
 NUMBER = re.compile(r"SuperNode ID: (\d+)")

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from agewise.federation.flower.commands import ask_flower
-from agewise.federation.flower.deployment import PROFILE, Deployment
+from agewise.federation.flower.deployment import Deployment
 from agewise.federation.flower.supervisor import healthy
+from agewise.federation.flower.units import PROFILE
 from agewise.federation.result import Watcher
 from agewise.federation.server import RunIncomplete, Step
 from agewise.planning import Plan

@@ -25,7 +25,8 @@ import psutil
 
 from agewise.errors import InvalidInput
 from agewise.federation.flower.commands import ask_flower
-from agewise.federation.flower.deployment import PROFILE, REGISTERED, Deployment, busy_ports
+from agewise.federation.flower.deployment import REGISTERED, Deployment, busy_ports
+from agewise.federation.flower.units import PROFILE
 from agewise.federation.server import RunIncomplete
 
 PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)

@@ -1,0 +1,99 @@
+"""What is shown of a run that has ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from rich.markup import escape
+
+from agewise.cli.console import console
+from agewise.cli.layout import Column, print_facts, print_table
+from agewise.federation import RunResult
+from agewise.loss.gap import coordinate_gaps
+from agewise.loss.simulation import Estimate
+
+SPOKEN = 50
+"""Clients up to which each one's steps are told while a run goes on."""
+
+
+def rehearsal_facts(rehearsal: Estimate | None) -> dict[str, Any] | None:
+    """What a rehearsal found, as plain data."""
+    if rehearsal is None:
+        return None
+    return {
+        "mean_loss": float(rehearsal),
+        "standard_error": rehearsal.standard_error,
+        "repetitions": rehearsal.trials,
+    }
+
+
+def _model_facts(result: RunResult, unit: str) -> list[tuple[str, str]]:
+    """The model: a number, or a line for each coordinate with the error that is expected of it."""
+    problem = result.plan.problem
+    if problem.learner.kind == "mean":
+        return [("model", f"{result.model:.6g} {unit}".rstrip())]
+    labels = problem.learner.labels(problem.clients[0].process.states)
+    errors = np.sqrt(coordinate_gaps(problem, result.plan.ages))
+    lines = [
+        f"{escape(label)}{f' {unit}' if problem.learner.kind == 'histogram' and unit else ''}: "
+        f"{value:.4g} ± {error:.2g}"
+        for label, value, error in zip(labels, result.aggregate, errors, strict=True)
+    ]
+    facts = [("model" if k == 0 else "", line) for k, line in enumerate(lines[:SPOKEN])]
+    if problem.learner.kind == "histogram":
+        facts.append(("median", f"{result.model.quantile(0.5):g} {unit}".rstrip()))
+    return facts
+
+
+def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
+    """Show a run: who took part at what cost, the model, and what was expected of it."""
+    statement, unit = result.statement, escape(result.plan.problem.unit)
+    screen = console()
+    columns = [
+        Column("client", words=True),
+        Column("age"),
+        Column("Δ"),
+        Column(f"noise scale ({unit})" if unit else "noise scale"),
+        Column("aged ε"),
+        Column("aged odds", spare=True),
+        Column("classical ε"),
+        Column("classical odds", spare=True),
+        Column("total aged ε"),
+    ]
+    rows = []
+    for one in statement.clients[:SPOKEN]:
+        numbers = (one.aged_epsilon, one.aged_odds, one.classical_epsilon, one.classical_odds,
+                   one.total_aged_epsilon)  # fmt: skip
+        spent = ["none" if value is None else f"{value:.4g}" for value in numbers]
+        noise = f"{one.noise_scale:.4g}"
+        rows.append([escape(one.client), str(one.age), f"{one.delta:.4f}", noise, *spent])
+    title = f"{escape(result.plan.problem.name)}: aggregated in slot {statement.aggregate_at}"
+    print_table(screen, title, columns, rows)
+    square = f" {unit}²" if unit else ""
+    facts = _model_facts(result, unit)
+    if len(statement.clients) > SPOKEN:
+        facts.append(("shown", f"{SPOKEN} of {len(statement.clients)} clients"))
+    if not result.private:
+        facts.append(("private", "[red]no[/]: a seeded stand-in for noise; no ε is claimed"))
+    facts += [("note", escape(note)) for note in result.plan.notes]
+    facts.append(("expected loss", f"{result.plan.gap:.6g}{square} (closed form)"))
+    if result.realised_loss is not None:
+        facts.append(("this run", f"{result.realised_loss:.6g}{square}"))
+    if rehearsal is not None:
+        promised = result.plan.gap
+        off = (rehearsal - promised) / rehearsal.standard_error if rehearsal.standard_error else 0
+        facts.append(
+            (
+                "rehearsed",
+                f"{rehearsal:.6g} ± {rehearsal.standard_error:.2g}{square} over "
+                f"{rehearsal.trials} seeded runs: {off:+.1f} standard errors from the plan's "
+                f"{promised:.6g}{square}",
+            )
+        )
+    for name, why in list(result.missing.items())[:SPOKEN]:
+        facts.append(("missing", f"{escape(name)}: {escape(why)}"))
+    for why, count in result.rejected.items():
+        facts.append(("rejected", f"{count} × {escape(why)}"))
+    facts += [("ε assumes", rests_on) for _, rests_on in statement.grounds]
+    print_facts(screen, facts)

@@ -1,0 +1,56 @@
+"""systemd units and plain commands of a deployment."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agewise.federation.flower.deployment import Deployment
+
+
+PROFILE = "agewise"
+"""Flower's name for the connection of a deployment."""
+
+
+def write_units(made: Deployment) -> None:
+    """Write systemd units and plain commands for those who do not want our supervisor."""
+    units = made.folder / "systemd"
+    units.mkdir(exist_ok=True)
+    lines = {
+        "agewise-superlink": made.superlink_command(),
+        "agewise-superexec": made.superexec_command(),
+        **{
+            f"agewise-node-{index:03d}": made.node_command(node)
+            for index, node in enumerate(made.nodes, start=1)
+        },
+    }
+    kept = ("PATH", "FLWR_HOME", "FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")
+    settings = "\n".join(f'Environment="{k}={made.environment[k]}"' for k in kept)
+    programs = Path(sys.executable).parent
+    exports = "\n".join(f"export {k}={shlex.quote(made.environment[k])}" for k in kept)
+    registered = [
+        shlex.join(["flwr", "supernode", "register", str(made.folder / n.folder / "node.pub"),
+                    PROFILE])
+        for n in made.nodes
+    ] if made.tls else []  # fmt: skip
+    commands = [*map(shlex.join, list(lines.values())[:2]), *registered,
+                *map(shlex.join, list(lines.values())[2:])]  # fmt: skip
+    (made.folder / "commands.txt").write_text(
+        "# What agewise deploy up starts, a shell each; registrations once, when the SuperLink\n"
+        f"# answers.\n{exports}\n\n" + "\n\n".join(commands) + "\n",
+        encoding="utf-8",
+    )
+    for name, command in lines.items():
+        spelled = shlex.join([str(programs / command[0]), *command[1:]])
+        spelled = spelled.replace("%", "%%").replace("$", "$$")
+        (units / f"{name}.service").write_text(
+            f"[Unit]\nDescription={name}\nAfter=network-online.target\n\n"
+            f"[Service]\n{settings}\nExecStart={spelled}\n"
+            "Restart=always\nRestartSec=10\nNoNewPrivileges=yes\n"
+            "# Apps are code that others submit: give each service a user of its own.\n"
+            "# User=agewise\n\n[Install]\nWantedBy=multi-user.target\n",
+            encoding="utf-8",
+        )

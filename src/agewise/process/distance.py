@@ -1,0 +1,47 @@
+"""Distances between the laws that rows of kernels give, for batches of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agewise.arrays import Array
+from agewise.process.joint import backward_rows
+
+
+def given_prior_distance(kernel: Array, prior: Array) -> Array:
+    """Δ `[m]` of kernels `[x, y, m]` under priors `[x, m]`."""
+    return widest(backward_rows(prior[:, None] * kernel))
+
+
+def widest(rows: Array) -> Array:
+    """The largest total variation distance between two rows of `[y, x, m]`."""
+    widest = np.zeros(rows.shape[2])
+    for y in range(rows.shape[0] - 1):
+        distance = np.abs(rows[y + 1 :] - rows[y]).sum(axis=1)
+        np.maximum(widest, distance.max(axis=0), out=widest)
+    return widest / 2
+
+
+def any_prior_distance(kernel: Array) -> Array:
+    """tanh(D/4), D the projective diameter (Birkhoff) of kernels `[x, y, m]`.
+
+    For two values y, y′ at aggregation the worst prior sits on the two collected values with the
+    largest and the smallest likelihood ratio, and there the distance is tanh(ln(cross)/4), cross
+    the quotient of the two ratios. Written without logarithms, whose rounding grows with them.
+    """
+    cross = np.ones(kernel.shape[2])
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for x in range(kernel.shape[0] - 1):
+            ratio = kernel[x + 1 :] / kernel[x]  # nan where neither can reach y: no evidence
+            width = np.fmax.reduce(ratio, axis=1) / np.fmin.reduce(ratio, axis=1)
+            np.maximum(cross, width.max(axis=0), out=cross)
+    return 1 - 2 / (1 + np.sqrt(cross))
+
+
+def rounded_up(value: Array, slack: float) -> Array:
+    """Add a bound on the rounding error and clip at one.
+
+    A total variation distance of laws with a relative error r is off by at most r, and so is
+    tanh(D/4).
+    """
+    return np.minimum(value + slack, 1.0)
