@@ -189,6 +189,8 @@ def run_command(
     from agewise import figures  # noqa: PLC0415  (matplotlib takes half a second to import)
 
     paths = figures.save(figures.run_figure(result), folder, "timeline")
+    if len(result.aggregate) > 1:
+        paths += figures.save(figures.model_figure(result), folder, "model")
     if as_json:
         print_json(
             {**result.to_dict(), "folder": str(folder), "rehearsal": rehearsal_facts(rehearsal)}

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 from agewise.federation.journal import RECORD, STATEMENT, RunFolder
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement, published
 from agewise.planning import Plan
+from agewise.report.tables import counted, html_facts, shorten, text_facts
 
 Watcher = Callable[[Step, int, int], None]
 """(what happened, slots closed, slots in all)."""
@@ -43,6 +48,48 @@ class RunResult:
     statement: Statement
     steps: tuple[Step, ...]
     clipped: Mapping[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        private = "private" if self.private else "not private: a seeded stand-in"
+        name = shorten(self.run, 60)
+        return f"RunResult({name!r}, {counted(len(self.participants), 'client')}, {private})"
+
+    def __str__(self) -> str:
+        return text_facts(self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_facts(self._facts())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        problem = self.plan.problem
+        unit = f" {problem.unit}" if problem.unit else ""
+        labels = problem.learner.labels(problem.clients[0].process.states)
+        if problem.learner.kind == "mean":
+            model = f"{self.model:.6g}{unit}"
+        else:
+            pairs = zip(labels, self.aggregate, strict=True)
+            model = ", ".join(f"{label}: {value:.4g}" for label, value in pairs)
+        facts = [
+            ("run", self.run),
+            ("model", shorten(model, 300)),
+            ("clients", counted(len(self.participants), "client")),
+            ("private", "yes" if self.private else "no: a seeded stand-in for noise"),
+            ("expected loss", f"{self.plan.gap:.6g}"),
+        ]
+        if self.realised_loss is not None:
+            facts.append(("this run's loss", f"{self.realised_loss:.6g}"))
+        return facts
+
+    def plot(self, path: Path | str | None = None) -> Figure:
+        """Draw the model with error bars, or for a mean who uploaded when; save it to `path`."""
+        # matplotlib takes half a second to import
+        from agewise.federation.pictures import model_figure, run_figure  # noqa: PLC0415
+        from agewise.report.drawing import save_as  # noqa: PLC0415
+
+        figure = model_figure(self) if len(self.aggregate) > 1 else run_figure(self)
+        if path is not None:
+            save_as(figure, path)
+        return figure
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run record as plain data."""

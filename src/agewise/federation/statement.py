@@ -105,6 +105,15 @@ class Statement:
     unit: str = ""
     limits: tuple[str, ...] = LIMITS
 
+    def __repr__(self) -> str:
+        return f"Statement(run={self.run[:60]!r}, {len(self.clients)} clients)"
+
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.to_markdown())}</pre>"
+
     @property
     def digest(self) -> str:
         """A fingerprint of the whole statement, to quote beside the model."""

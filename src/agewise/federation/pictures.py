@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from agewise.federation import RunResult
 from agewise.loss.gap import coordinate_gaps
 from agewise.report.drawing import (
     COLOURS,
@@ -17,6 +18,9 @@ from agewise.report.drawing import (
     slot_axis,
     verbatim,
 )
+
+if TYPE_CHECKING:
+    from agewise.federation.result import RunResult
 
 
 def run_figure(result: RunResult) -> Figure:
