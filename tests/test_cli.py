@@ -178,7 +178,7 @@ def test_a_damaged_ledger_is_refused(ledger, tmp_path):
     for command in ("show", "verify", "export"):
         done = run("ledger", command, ledger)
         assert done.returncode == 2
-        assert "Restore a backup" in " ".join(done.stderr.split())
+        assert "Set it aside" in " ".join(done.stderr.split())
     assert run("ledger", "show", tmp_path / "nowhere").returncode == 2
 
 

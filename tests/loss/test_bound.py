@@ -286,16 +286,17 @@ def test_large_clients_use_a_window_that_leaves_nothing_out():
     """The FFT window is far smaller than the range; a full one gives the same value."""
     problem = aw.scenarios.london()
     windowed = aw.loss_bound(problem, [3, 5, 1])
-    from agewise.loss import bound as module
+    from agewise.loss import bound
+    from agewise.loss import lattice as module
 
-    module._prepared.cache_clear()
+    bound._prepared.cache_clear()
     original = module._window
     try:
         module._window = lambda index, laws, samples, reach: (reach + 1, True)
         full = aw.loss_bound(problem, [3, 5, 1])
     finally:
         module._window = original
-        module._prepared.cache_clear()
+        bound._prepared.cache_clear()
     assert windowed == pytest.approx(full, rel=1e-9)
 
 
@@ -340,3 +341,18 @@ def test_progress_is_told_and_known_schedules_cost_nothing():
         problem.replace(epsilon=0.5), ALL[:20], progress=lambda done, total: seen.append("again")
     )
     assert "again" not in seen
+
+
+def test_a_bound_is_the_same_in_whatever_company():
+    """Alone, or with other schedules that take more steps to their minimum."""
+    from agewise.loss.bound import _information_terms, _prepared, _setting
+
+    problem = aw.scenarios.london().replace(epsilon=0.1)
+    schedules = np.array([[9, 0, 0], [0, 9, 5], [3, 3, 3], [9, 9, 9], [1, 8, 2]])
+    setting = _setting(problem)
+    together = _information_terms(setting, setting.column[schedules], None)
+    _prepared.cache_clear()
+    for row, want in zip(schedules, together, strict=True):
+        fresh = _setting(problem)
+        alone = _information_terms(fresh, fresh.column[row[None]], None)
+        assert alone[0] == pytest.approx(want, rel=1e-9)

@@ -345,7 +345,7 @@ def _inverse(information: Array, loss: Array, weight: Array, cap: float) -> Arra
     highest = cap / width
     low, high = np.zeros_like(x), highest.copy()
     rate = np.minimum(np.sqrt(2 * x / np.maximum(variance, 1e-300)), highest)
-    best = np.full_like(x, np.inf)
+    best, done = np.full_like(x, np.inf), np.zeros(x.shape, bool)
     tilted = np.empty_like(loss)
     for _ in range(30):
         np.multiply(loss - most[:, None], rate[:, None], out=tilted)
@@ -357,12 +357,14 @@ def _inverse(information: Array, loss: Array, weight: Array, cap: float) -> Arra
         curve = np.einsum("kn,kn->k", tilted, loss) / mass - slope**2
         # ψ is never negative; what rounding may have taken from it is put back.
         generating = np.maximum(np.log(mass) + rate * most, 0) + 1e-15 * (1 + rate * width)
-        best = np.minimum(best, (x + generating) / rate)
+        best = np.where(done, best, np.minimum(best, (x + generating) / rate))
         excess = rate * slope - generating - x
         low, high = np.where(excess < 0, rate, low), np.where(excess < 0, high, rate)
         step = rate - excess / np.maximum(rate * curve, 1e-300)
         following = np.where((step > low) & (step < high), step, (low + high) / 2)
-        if (np.abs(following - rate) <= 1e-3 * rate).all():
+        # Each schedule stops by itself, so that its bound is the same in whatever company.
+        done |= np.abs(following - rate) <= 1e-3 * rate
+        if done.all():
             break
-        rate = following
+        rate = np.where(done, rate, following)
     return np.where(variance > 0, best, 0.0)

@@ -160,6 +160,10 @@ def _no_constant(word: str) -> float:
     raise ValueError(f"{word} is not a number of JSON")
 
 
+SEARCHED = 1e-7
+"""Relative room for Theorem 1, whose minimum is searched for."""
+
+
 def _same(name: str, written: Any, true: Any) -> None:
     """Refuse a value of a plan that differs from what its own scenario implies."""
     if isinstance(true, list) and isinstance(written, list) and len(true) == len(written):
@@ -168,8 +172,9 @@ def _same(name: str, written: Any, true: Any) -> None:
         return
     numbers = isinstance(true, float) and isinstance(written, int | float)
     numbers = numbers and not isinstance(written, bool)
+    room = SEARCHED if name == "bound" else ROUNDING
     if (written == true and (numbers or type(written) is type(true))) or (
-        numbers and math.isclose(written, true, rel_tol=ROUNDING, abs_tol=1e-300)
+        numbers and math.isclose(written, true, rel_tol=room, abs_tol=1e-300)
     ):
         return
     raise InvalidInput(f"plan: {name}", written, f"{true}, which its scenario implies", REMEDY)
