@@ -60,7 +60,7 @@ def plan(
 
     >>> from agewise import scenarios
     >>> best = plan(scenarios.london().replace(epsilon=0.03), method="exhaustive")
-    >>> best.ages, round(made.gap, 3)
+    >>> best.ages, round(best.gap, 3)
     ([9, 9, 8], 1045.025)
     """
     one_of("method", method, SEARCH_METHODS)
