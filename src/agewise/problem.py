@@ -218,6 +218,11 @@ class Problem:
             self.delta or 0.0,
         )
 
+    @property
+    def release_unit(self) -> str:
+        """The unit of what is released: that of the records for a mean; shares have none."""
+        return self.unit if self.learner.kind == "mean" else ""
+
     @cached_property
     def weights(self) -> Array:
         """p_i: each client's share of the aggregate."""

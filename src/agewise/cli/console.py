@@ -154,7 +154,9 @@ def wrote(paths: list[Path]) -> None:
 
 def scale_in(problem: Problem) -> str:
     """The heading of noise scales, which are not noise powers: those are in the unit squared."""
-    return f"noise scale ({escape(problem.unit)})" if problem.unit else "noise scale"
+    return (
+        f"noise scale ({escape(problem.release_unit)})" if problem.release_unit else "noise scale"
+    )
 
 
 def print_assumptions(screen: Console, problem: Problem) -> None:

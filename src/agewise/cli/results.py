@@ -48,7 +48,7 @@ def _model_facts(result: RunResult, unit: str) -> list[tuple[str, str]]:
 
 def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
     """Show a run: who took part at what cost, the model, and what was expected of it."""
-    statement, unit = result.statement, escape(result.plan.problem.unit)
+    statement, unit = result.statement, escape(result.plan.problem.release_unit)
     screen = console()
     columns = [
         Column("client", words=True),
@@ -71,7 +71,7 @@ def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
     title = f"{escape(result.plan.problem.name)}: aggregated in slot {statement.aggregate_at}"
     print_table(screen, title, columns, rows)
     square = f" {unit}²" if unit else ""
-    facts = _model_facts(result, unit)
+    facts = _model_facts(result, escape(result.plan.problem.unit))
     if len(statement.clients) > SPOKEN:
         facts.append(("shown", f"{SPOKEN} of {len(statement.clients)} clients"))
     if not result.private:

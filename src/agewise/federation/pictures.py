@@ -47,7 +47,7 @@ def run_figure(result: RunResult) -> Figure:
             client_rows(axes, names, [ages[n] if n in uploads else "left out" for n in names])
             axes.set_xlabel("slot (dot: upload, then the data age; cross: missed)")
         slot_axis(figure, last)
-        unit = f" {verbatim(problem.unit)}" if problem.unit else ""
+        unit = f" {verbatim(problem.release_unit)}" if problem.release_unit else ""
         figure.suptitle(
             f"{verbatim(problem.name)}: {_model_words(result, unit)} aggregated in slot {last}"
             + ("" if result.private else "\n(stand-in noise: not private)")

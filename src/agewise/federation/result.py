@@ -62,7 +62,7 @@ class RunResult:
 
     def _facts(self) -> list[tuple[str, str]]:
         problem = self.plan.problem
-        unit = f" {problem.unit}" if problem.unit else ""
+        unit = f" {problem.release_unit}" if problem.release_unit else ""
         labels = problem.learner.labels(problem.clients[0].process.states)
         if problem.learner.kind == "mean":
             model = f"{self.model:.6g}{unit}"

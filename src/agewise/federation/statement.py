@@ -269,7 +269,7 @@ def state_privacy(
         not_due=not_due,
         notes=plan.notes,
         mechanism=MECHANISMS[problem.mechanism].words,
-        unit=problem.unit,
+        unit=problem.release_unit,
     )
 
 

@@ -99,7 +99,7 @@ class Comparison(Sequence[ComparisonRow]):
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Headings with units, and the cells of each row as text."""
-        unit = self.problem.unit
+        unit = self.problem.release_unit
         square, plain = (f" ({unit}²)", f" ({unit})") if unit else ("", "")
         rivals = any(row.name != PLANNED for row in self.rows)
         chosen = list(self.rows[0].choices)

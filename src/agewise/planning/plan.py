@@ -168,7 +168,7 @@ class Plan:
 
     def table(self, most: int | None = None) -> tuple[list[str], list[list[str]]]:
         """Headings, and a row for each client (of the first `most`)."""
-        unit = self.problem.unit
+        unit = self.problem.release_unit
         headings = ["client", "collect in slot", "age", "Δ", "classical ε", "aged ε"]
         rows = [
             [
@@ -186,7 +186,7 @@ class Plan:
 
     def facts(self) -> list[tuple[str, str]]:
         """What there is to say besides the clients: loss, bounds, proof and notes."""
-        square = f" {self.problem.unit}²" if self.problem.unit else ""
+        square = f" {self.problem.release_unit}²" if self.problem.release_unit else ""
         facts = [("loss gap", f"{self.gap:.6g}{square}")]
         if self.bound is not None:
             facts.append(("Theorem 1 bound", f"{self.bound:.6g}{square} ({self.bound_evaluation})"))

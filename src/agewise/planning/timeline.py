@@ -21,7 +21,7 @@ def timeline_figure(plan: Plan) -> Figure:
     """Figure 1: who collects and trains in which slot, and uploads at its end, up to t_agg."""
     clients = plan.assignments
     last = plan.problem.aggregate_at
-    unit = f" {verbatim(plan.problem.unit)}" if plan.problem.unit else ""
+    unit = f" {verbatim(plan.problem.release_unit)}" if plan.problem.release_unit else ""
     with rc_context(STYLE):
         if len(clients) > MOST_ROWS:
             figure = crowd_figure(plan.collect_at, [])
