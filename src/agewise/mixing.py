@@ -214,9 +214,11 @@ def joint_delta(joint: JointLaw, *, any_prior: bool = False) -> float:
     if any_prior:
         if joint.uncertainty > 0:
             raise InvalidInput(
-                "method", "'any_prior' for a measured law", "exact",
+                "method",
+                "'any_prior' for a measured law",
+                "exact",
                 "How each value moves on is not measured well enough for every prior.",
-            )  # fmt: skip
+            )
         if not (joint.law > 0).all():
             unseen = joint.states[joint.law == 0].tolist()
             raise InvalidInput(

@@ -199,14 +199,18 @@ class Problem:
             )
         if self.calibration == "tight":
             raise InvalidInput(
-                "calibration", f"'tight' with a {self.learner.kind}", "sharp or formula",
+                "calibration",
+                f"'tight' with a {self.learner.kind}",
+                "sharp or formula",
                 "Tight noise is worked out for one number per record only.",
-            )  # fmt: skip
+            )
         if self.objective != "exact":
             raise InvalidInput(
-                "objective", f"{self.objective!r} with a {self.learner.kind}", "exact",
+                "objective",
+                f"{self.objective!r} with a {self.learner.kind}",
+                "exact",
                 "Theorem 1 and its simulation are for one number per record.",
-            )  # fmt: skip
+            )
 
     def target_of(self, client: Client) -> Target:
         """What a client's release must guarantee."""

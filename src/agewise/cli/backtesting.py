@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
+from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from agewise.cli import readings as given
 from agewise.cli.console import (
@@ -18,6 +17,7 @@ from agewise.cli.console import (
     print_json,
     progress_bar,
 )
+from agewise.cli.layout import Column, print_table
 from agewise.fitting import defaults
 from agewise.wording import listed
 
@@ -138,7 +138,7 @@ def backtest(
         f"{sampled}, claimed ε = {epsilon:g}. {len(fitted.left_out)} entities left out.",
         highlight=False,
     )
-    screen.print(_attack_table(attacks))
+    _print_attacks(screen, attacks, unit)
     for one in attacks:
         if one.exposed:
             screen.print(
@@ -146,36 +146,30 @@ def backtest(
                 "each by itself refutes the claim.",
                 highlight=False,
             )
-    screen.print(_plan_table(replayed, unit))
+    _print_plans(screen, replayed, unit)
 
 
 def _noise(one: Attack) -> str:
     return "fitted limit" if one.claim == "measured" else "fitted chain"
 
 
-def _attack_table(attacks: list[Attack]) -> Table:
-    shown = Table(
-        title=f"A replayed adversary, data of age {attacks[0].age}, "
-        f"{attacks[0].households} households",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    for heading in (
-        "noise by",
-        "Δ",
-        "noise scale",
-        "hits",
-        "false alarms",
-        "ratio",
-        "allowed",
-        "excess",
-        "chance",
-        "claim",
-    ):
-        side: Any = "left" if heading in ("noise by", "claim") else "right"
-        shown.add_column(heading, justify=side, no_wrap=heading in ("noise by", "excess", "claim"))
-    for one in attacks:
-        shown.add_row(
+def _print_attacks(screen: Console, attacks: list[Attack], unit: str) -> None:
+    """What an adversary got out of recorded days, against what each claim allows."""
+    of = f" ({escape(unit)})" if unit else ""
+    columns = [
+        Column("noise by", words=True),
+        Column("Δ"),
+        Column(f"noise scale{of}", spare=True),
+        Column("hits"),
+        Column("false alarms"),
+        Column("ratio"),
+        Column("allowed"),
+        Column("excess"),
+        Column("chance", spare=True),
+        Column("claim", words=True),
+    ]
+    rows = [
+        [
             _noise(one),
             f"{one.delta:.3g}",
             f"{one.noise_scale:.4g}",
@@ -190,27 +184,29 @@ def _attack_table(attacks: list[Attack]) -> Table:
             else "[green]not refuted[/]"
             if one.chance > IN_DOUBT
             else "[yellow]in doubt[/]",
-        )
-    return shown
-
-
-def _plan_table(replayed: list[Replayed], unit: str) -> Table:
-    square = f" ({escape(unit)}²)" if unit else ""
-    costs = Table(
-        title=f"Plans over {replayed[0].days} recorded days",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
+        ]
+        for one in attacks
+    ]
+    title = (
+        f"A replayed adversary, data of age {attacks[0].age}, {attacks[0].households} households"
     )
-    for heading in ("scheme", "ages", f"mean loss{square}", f"promised{square}"):
-        costs.add_column(heading, justify="left" if heading == "scheme" else "right")
+    print_table(screen, title, columns, rows)
+
+
+def _print_plans(screen: Console, replayed: list[Replayed], unit: str) -> None:
+    """What plans cost on recorded days, beside what they promised."""
+    square = f" ({escape(unit)}²)" if unit else ""
+    columns = [
+        Column("scheme", words=True),
+        Column("ages", words=True),
+        Column(f"mean loss{square}"),
+        Column(f"promised{square}"),
+    ]
+    rows = []
     for row in replayed:
         ages = ", ".join(map(str, row.ages))
         if len(row.ages) > MANY:
             ages = f"{min(row.ages)} to {max(row.ages)}"
-        costs.add_row(
-            SCHEMES[row.scheme],
-            ages,
-            f"{row.mean_loss:.1f} ± {row.standard_error:.1f}",
-            f"{row.promised:.1f}",
-        )
-    return costs
+        loss = f"{row.mean_loss:.1f} ± {row.standard_error:.1f}"
+        rows.append([SCHEMES[row.scheme], ages, loss, f"{row.promised:.1f}"])
+    print_table(screen, f"Plans over {replayed[0].days} recorded days", columns, rows)

@@ -94,8 +94,11 @@ def steps_bar(
 ) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
     """Show a bar on stderr; yields what prints a line above it, and what moves it."""
     columns = (
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    )  # fmt: skip
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=people, transient=True, disable=not people.is_terminal) as bar:
         task = bar.add_task(description, total=None)
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
 from agewise.checks import positive
 from agewise.cli.console import (
@@ -24,6 +22,7 @@ from agewise.cli.console import (
     print_json,
     progress_bar,
 )
+from agewise.cli.layout import Column, print_table
 from agewise.errors import InvalidInput
 from agewise.federation.flower import require_flower
 from agewise.privacy.account import Policy
@@ -74,17 +73,25 @@ def init_command(
     problem = load_scenario(scenario)
     limit = problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
     made = init_deployment(
-        folder, problem, tls=tls, host=host, port=port, readings=readings, starts_at=starts_at,
+        folder,
+        problem,
+        tls=tls,
+        host=host,
+        port=port,
+        readings=readings,
+        starts_at=starts_at,
         policy=Policy(limit, max_classical_epsilon, window, problem.delta or 0.0),
         seed=stand_in_seed,
-        stand_in=stand_in_seed is not None, node_config=node_config,
-    )  # fmt: skip
+        stand_in=stand_in_seed is not None,
+        node_config=node_config,
+    )
     people.print(
         f"Wrote {escape(str(folder))}: a SuperLink at {made.address} "
         f"({'TLS and node keys' if tls else '[yellow]no encryption[/]'}), {len(made.nodes)} nodes. "
         f"Next: agewise deploy up {escape(str(folder))}",
-        soft_wrap=True, highlight=False,
-    )  # fmt: skip
+        soft_wrap=True,
+        highlight=False,
+    )
 
 
 @deploy.command(epilog="Example: agewise deploy up fed && agewise run --engine flower -d fed")
@@ -121,8 +128,9 @@ def up(
         f"{len(deployment.nodes)} nodes have joined the SuperLink at {deployment.address}, kept "
         f"running by process {state['supervisor']}. Stop them with: agewise deploy down "
         f"{escape(str(folder))}",
-        soft_wrap=True, highlight=False,
-    )  # fmt: skip
+        soft_wrap=True,
+        highlight=False,
+    )
 
 
 @deploy.command(epilog="Example: agewise deploy status fed --json")
@@ -141,10 +149,14 @@ def status(folder: FolderArgument, as_json: JsonOption = False) -> None:
     answers = state is not None and healthy(deployment)
     joined = joined_nodes(deployment, state) if state is not None and answers else {}
     facts: dict[str, Any] = {
-        "address": deployment.address, "tls": deployment.tls, "up": state is not None,
-        "answers": answers, "nodes": len(deployment.nodes), "nodes_joined": sum(joined.values()),
+        "address": deployment.address,
+        "tls": deployment.tls,
+        "up": state is not None,
+        "answers": answers,
+        "nodes": len(deployment.nodes),
+        "nodes_joined": sum(joined.values()),
         **(state or {"processes": {}}),
-    }  # fmt: skip
+    }
     for node in deployment.nodes:
         if node.name in facts["processes"]:
             facts["processes"][node.name]["joined"] = joined.get(node.name, False)
@@ -154,20 +166,25 @@ def status(folder: FolderArgument, as_json: JsonOption = False) -> None:
         people.print(f"{escape(str(folder))} is down.", highlight=False)
     else:
         word = "answers" if answers else "does not answer"
-        shown = Table(
-            title=f"SuperLink at {deployment.address} {word}; {facts['nodes_joined']} of "
-            f"{facts['nodes']} nodes have joined", title_justify="left",
-            box=box.SIMPLE_HEAD,
-        )  # fmt: skip
-        for heading in ("process", "pid", "state", "joined", "restarts", "for"):
-            shown.add_column(heading, justify="left" if heading == "process" else "right")
-        for name, one in state["processes"].items():
-            shown.add_row(
-                escape(name), str(one["pid"]), "running" if one["running"] else "ended",
+        headings = ("process", "pid", "state", "joined", "restarts", "for")
+        rows = [
+            [
+                escape(name),
+                str(one["pid"]),
+                "running" if one["running"] else "ended",
                 {True: "yes", False: "no", None: ""}[one.get("joined")],
-                str(one["restarts"]), f"{time.time() - one['started']:.0f} s",
-            )  # fmt: skip
-        console().print(shown)
+                str(one["restarts"]),
+                f"{time.time() - one['started']:.0f} s",
+            ]
+            for name, one in state["processes"].items()
+        ]
+        print_table(
+            console(),
+            f"SuperLink at {deployment.address} {word}; {facts['nodes_joined']} of "
+            f"{facts['nodes']} nodes have joined",
+            [Column(heading, words=heading == "process") for heading in headings],
+            rows,
+        )
     if not answers:
         raise typer.Exit(4)
 

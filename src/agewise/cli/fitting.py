@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
 from agewise.cli import readings as given
 from agewise.cli.console import (
@@ -23,6 +21,7 @@ from agewise.cli.console import (
     progress_bar,
     wrote,
 )
+from agewise.cli.layout import Column, print_facts, print_table
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.scenario import dump_scenario
@@ -220,16 +219,13 @@ def _print(fitted: Fit) -> None:
         )
     )
     facts += [("verdict", escape(line)) for line in checked.verdict]
-    grid = Table.grid(padding=(0, 2))
-    for name, text in facts:
-        grid.add_row(f"[bold]{name}[/]", text)
-    screen.print(grid)
-    lags = Table(title="Δ by lag, median over entities", title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("lag (slots)", "measured", "fitted chain"):
-        lags.add_column(heading, justify="right")
-    for one in checked.lags:
-        lags.add_row(f"{one.lag} ({one.time})", f"{one.measured:.2f}", f"{one.chain:.2f}")
-    screen.print(lags)
+    print_facts(screen, facts)
+    print_table(
+        screen,
+        "Δ by lag, median over entities",
+        [Column("lag (slots)"), Column("measured"), Column("fitted chain")],
+        [[f"{o.lag} ({o.time})", f"{o.measured:.2f}", f"{o.chain:.2f}"] for o in checked.lags],
+    )
     if fitted.kind == "measured":
         screen.print(
             f"Δ by client, limits at {fitted.confidence:.0%}; adversary: {fitted.adversary}, "
@@ -237,20 +233,22 @@ def _print(fitted: Fit) -> None:
             style="italic",
             highlight=False,
         )
-        shown = Table(box=box.SIMPLE_HEAD)
-        for heading in ("client", "entities", "age", "measured", "limit"):
-            shown.add_column(heading, justify="left" if heading == "client" else "right")
+        headings = ("client", "entities", "age (slots)", "measured", "limit")
+        rows = []
         for client in fitted.clients[:10]:
             last = len(client.limits) - 1
-            for age in sorted({a for a in (1, 2, 4, 8, 16, last) if a <= last}):
-                shown.add_row(
+            rows += [
+                [
                     escape(client.name),
                     str(client.entities),
                     str(age),
                     f"{client.estimates[last - age]:.3f}",
                     f"{client.limits[last - age]:.3f}",
-                )
-        screen.print(shown)
+                ]
+                for age in sorted({a for a in (1, 2, 4, 8, 16, last) if a <= last})
+            ]
+        columns = [Column(heading, words=heading == "client") for heading in headings]
+        print_table(screen, "", columns, rows)
         if any(client.inflation > 1 for client in fitted.clients):
             widest = max(client.inflation for client in fitted.clients)
             screen.print(

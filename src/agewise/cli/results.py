@@ -63,8 +63,13 @@ def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
     ]
     rows = []
     for one in statement.clients[:SPOKEN]:
-        numbers = (one.aged_epsilon, one.aged_odds, one.classical_epsilon, one.classical_odds,
-                   one.total_aged_epsilon)  # fmt: skip
+        numbers = (
+            one.aged_epsilon,
+            one.aged_odds,
+            one.classical_epsilon,
+            one.classical_odds,
+            one.total_aged_epsilon,
+        )
         spent = ["none" if value is None else f"{value:.4g}" for value in numbers]
         noise = f"{one.noise_scale:.4g}"
         rows.append([escape(one.client), str(one.age), f"{one.delta:.4f}", noise, *spent])

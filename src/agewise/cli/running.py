@@ -167,24 +167,38 @@ def run_command(
         if engine == "flower":
             if ledgers is not None or drop:
                 raise InvalidInput(
-                    "--ledgers, --drop", "given with --engine flower", "the local engine only",
+                    "--ledgers, --drop",
+                    "given with --engine flower",
+                    "the local engine only",
                     "On Flower each node has its own ledger; stop a node to lose it.",
-                )  # fmt: skip
+                )
             choices = {
-                "deployment": deployment, "superlink": superlink, "wait": wait,
-                "root_certificates": root_certificates, "slot_timeout": slot_timeout,
+                "deployment": deployment,
+                "superlink": superlink,
+                "wait": wait,
+                "root_certificates": root_certificates,
+                "slot_timeout": slot_timeout,
                 "at_once": at_once,
-            }  # fmt: skip
+            }
         elif deployment is not None or superlink is not None:
             raise InvalidInput(
                 "--deployment, --superlink", "given without --engine flower", "with it"
             )
         with _watching(folder, len(made.assignments)) as watch:
             result = run(
-                made, engine, None if seed is None else generator(seed), folder=folder,
-                sources=readings, starts_at=starts_at, clock=clock, slot_seconds=slot_seconds,
-                policy=policy, on_missing=on_missing, watch=watch, **choices,
-            )  # fmt: skip
+                made,
+                engine,
+                None if seed is None else generator(seed),
+                folder=folder,
+                sources=readings,
+                starts_at=starts_at,
+                clock=clock,
+                slot_seconds=slot_seconds,
+                policy=policy,
+                on_missing=on_missing,
+                watch=watch,
+                **choices,
+            )
     rehearsal = _rehearsal(result, repetitions)
     from agewise import figures  # noqa: PLC0415  (matplotlib takes half a second to import)
 
@@ -201,8 +215,9 @@ def run_command(
         people.print(
             f"[yellow]{escape(name)}: {count} readings were not a state and were moved to the "
             "nearest one[/] (not part of the record: this number is not noised).",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
+            soft_wrap=True,
+            highlight=False,
+        )
     wrote([folder / "record.json", folder / "statement.md", *paths])
 
 

@@ -315,9 +315,10 @@ def refuse_shift(process: Process, starts_at: int, last: int) -> None:
             )
             if not all(np.array_equal(a, b) for a, b in zip(here, there, strict=True)):
                 raise InvalidInput(
-                    "starts_at", starts_at,
+                    "starts_at",
+                    starts_at,
                     "a shift by which the process repeats itself: whole days, for a day profile",
-                )  # fmt: skip
+                )
 
 
 def _asked(order: Order, terms: Terms) -> Noised:

@@ -73,9 +73,11 @@ class RunFolder:
         """Raise if a folder holds a run already, or cannot be made."""
         if (path / SETTINGS).exists():
             raise InvalidInput(
-                "run folder", str(path), "a folder without a run",
+                "run folder",
+                str(path),
+                "a folder without a run",
                 "Resume that run, or give another folder.",
-            )  # fmt: skip
+            )
         probe_folder("run folder", path)
 
     @classmethod
@@ -248,9 +250,11 @@ class RunFolder:
 
     def _damaged(self, line: int, error: Exception) -> InvalidInput:
         return InvalidInput(
-            "journal", f"line {line} of {self.path / JOURNAL} ({error!r})", "what a run wrote",
+            "journal",
+            f"line {line} of {self.path / JOURNAL} ({error!r})",
+            "what a run wrote",
             "Start a new run: the clients' ledgers keep their account.",
-        )  # fmt: skip
+        )
 
 
 def how_to_retry(place: RunFolder | None, settings: Settings) -> str:
@@ -288,9 +292,11 @@ def probe_folder(field: str, path: Path) -> None:
             pass
     except OSError as error:
         raise InvalidInput(
-            field, str(path), "a folder that can be written to",
+            field,
+            str(path),
+            "a folder that can be written to",
             f"{error.strerror}. Nothing was released.",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def ledger_file(folder: Path, client: str) -> Path:

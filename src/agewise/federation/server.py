@@ -322,8 +322,9 @@ class Server:
             same = self.received[name][1] == payload
             raise BadMessage("duplicate" if same else "conflicting", name)
         if (upload.collect_at, upload.aggregate_at) != (
-            issued.collect_at, self.first_plan.problem.aggregate_at,
-        ) or upload.fingerprint != issued.fingerprint:  # fmt: skip
+            issued.collect_at,
+            self.first_plan.problem.aggregate_at,
+        ) or upload.fingerprint != issued.fingerprint:
             raise BadMessage("wrong plan", f"collected in slot {upload.collect_at}")
         if upload.collect_at > slot:
             raise BadMessage("early", f"slot {upload.collect_at}")

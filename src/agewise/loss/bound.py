@@ -170,9 +170,17 @@ def _prepared(problem: Problem) -> _Setting:
         moments[..., 4] = np.abs(moments[..., 4]) + np.abs(off[0])
         moments[..., 5] = (np.sqrt(moments[..., 5]) + np.sqrt(off[1])) ** 2
     return _Setting(
-        problem, column.ravel(), moved, fresh_moved, laws, later, backward, moments,
-        quantised=not (collected and present), known={},
-    )  # fmt: skip
+        problem,
+        column.ravel(),
+        moved,
+        fresh_moved,
+        laws,
+        later,
+        backward,
+        moments,
+        quantised=not (collected and present),
+        known={},
+    )
 
 
 def _setting(problem: Problem) -> _Setting:

@@ -258,9 +258,11 @@ class Ledger:
         row = self._database.execute("SELECT client FROM events WHERE number = 1").fetchone()
         if row is not None and row[0] != made.client:
             raise InvalidInput(
-                "ledger", f"{self.path} of client {row[0]!r}",
-                f"the ledger of client {made.client!r}", "A ledger holds one client's account.",
-            )  # fmt: skip
+                "ledger",
+                f"{self.path} of client {row[0]!r}",
+                f"the ledger of client {made.client!r}",
+                "A ledger holds one client's account.",
+            )
 
     def _append(self, made: Event, known: list[Event]) -> Event:
         previous = known[-1].hash if known else GENESIS
@@ -310,9 +312,11 @@ class Ledger:
 
     def _unwritable(self, error: Exception) -> InvalidInput:
         return InvalidInput(
-            "ledger", f"{self.path} ({error})", "a file that can be written to",
+            "ledger",
+            f"{self.path} ({error})",
+            "a file that can be written to",
             "Nothing was released.",
-        )  # fmt: skip
+        )
 
     def _of_schema(self, schema: str, why: str = "") -> InvalidInput:
         return InvalidInput(

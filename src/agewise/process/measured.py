@@ -60,9 +60,10 @@ class MeasuredLaw:
         last = self.joints[-1]
         if (last - np.diag(np.diag(last)) > 0).any():
             raise InvalidInput(
-                f"joints[{len(tables) - 1}]", "a table with entries off the diagonal",
+                f"joints[{len(tables) - 1}]",
+                "a table with entries off the diagonal",
                 "a diagonal one: in the last slot a record is what it is",
-            )  # fmt: skip
+            )
         for slot, joint in enumerate(self.joints):
             widest = table_delta(joint)
             if upper[slot] < widest - 1e-12 and slot < len(tables) - 1:
@@ -121,9 +122,11 @@ class MeasuredLaw:
         """The measured joint law, with its uncertainty; for the measured law of records only."""
         if law is not None:
             raise InvalidInput(
-                "law", law, "none: a measured law holds for the law it was measured with",
+                "law",
+                law,
+                "none: a measured law holds for the law it was measured with",
                 "Use mixing exact.",
-            )  # fmt: skip
+            )
         if collect_at == aggregate_at:
             return JointLaw(np.diag(self.law(collect_at)), self.states)
         index = self._index(collect_at, aggregate_at)
@@ -143,7 +146,8 @@ class MeasuredLaw:
         slot = collect_at - (aggregate_at - last)
         if not self.knows(collect_at, aggregate_at):
             raise InvalidInput(
-                "collect_at, aggregate_at", f"{collect_at}, {aggregate_at}",
+                "collect_at, aggregate_at",
+                f"{collect_at}, {aggregate_at}",
                 f"slots that were measured: 1 to {last}, aggregated in {last}, or whole days later",
-            )  # fmt: skip
+            )
         return slot - 1

@@ -36,9 +36,13 @@ def make_certificates(place: Path, host: str) -> None:
         .not_valid_after(now + timedelta(days=VALID_DAYS))
     )
     usage = {
-        "content_commitment": False, "key_encipherment": False, "data_encipherment": False,
-        "key_agreement": False, "encipher_only": False, "decipher_only": False,
-    }  # fmt: skip
+        "content_commitment": False,
+        "key_encipherment": False,
+        "data_encipherment": False,
+        "key_agreement": False,
+        "encipher_only": False,
+        "decipher_only": False,
+    }
     ca = (
         start.subject_name(name("Agewise deployment CA"))
         .serial_number(x509.random_serial_number())

@@ -29,9 +29,11 @@ def node_of(context: Context) -> Node:
     path = context.node_config.get(CONFIG_KEY)
     if not isinstance(path, str):
         raise InvalidInput(
-            CONFIG_KEY, path, "the path of this node's TOML file",
+            CONFIG_KEY,
+            path,
+            "the path of this node's TOML file",
             f"Start the node with --node-config '{CONFIG_KEY}=\"node.toml\"'.",
-        )  # fmt: skip
+        )
     return Node(path)
 
 

@@ -120,42 +120,63 @@ class Deployment:
     def superlink_command(self) -> list[str]:
         """The command of the SuperLink: apps run outside of it, so that it may be restarted."""
         safe = [
-            "--ssl-certfile", str(self.folder / "server" / "server.crt"),
-            "--ssl-keyfile", str(self.folder / "server" / "server.key"),
-            "--ssl-ca-certfile", str(self.folder / "ca" / "ca.crt"),
+            "--ssl-certfile",
+            str(self.folder / "server" / "server.crt"),
+            "--ssl-keyfile",
+            str(self.folder / "server" / "server.key"),
+            "--ssl-ca-certfile",
+            str(self.folder / "ca" / "ca.crt"),
             "--enable-supernode-auth",
-        ]  # fmt: skip
+        ]
         return [
-            "flower-superlink", *(safe if self.tls else ["--insecure"]),
-            "--isolation", "process", "--host", self.host, "--port", str(self.port),
-            "--database", str(self.folder / "server" / "superlink.db"),
-            "--superexec-auth-secret-file", str(self.folder / "server" / "superexec.secret"),
+            "flower-superlink",
+            *(safe if self.tls else ["--insecure"]),
+            "--isolation",
+            "process",
+            "--host",
+            self.host,
+            "--port",
+            str(self.port),
+            "--database",
+            str(self.folder / "server" / "superlink.db"),
+            "--superexec-auth-secret-file",
+            str(self.folder / "server" / "superexec.secret"),
             "--disable-runtime-dependency-installation",
-        ]  # fmt: skip
+        ]
 
     def superexec_command(self) -> list[str]:
         """The command of the process that starts ServerApps."""
         trust = ["--root-certificates", str(self.folder / "ca" / "ca.crt")]
         return [
-            "flower-superexec", "--runtime-api-address", self.address,
+            "flower-superexec",
+            "--runtime-api-address",
+            self.address,
             *(trust if self.tls else ["--insecure"]),
-            "--superexec-auth-secret-file", str(self.folder / "server" / "superexec.secret"),
-        ]  # fmt: skip
+            "--superexec-auth-secret-file",
+            str(self.folder / "server" / "superexec.secret"),
+        ]
 
     def node_command(self, node: Node) -> list[str]:
         """The command of one client's SuperNode."""
         place, number = self.folder / node.folder, self.nodes.index(node)
         safe = [
-            "--root-certificates", str(self.folder / "ca" / "ca.crt"),
-            "--auth-supernode-private-key", str(place / "node.key"),
-        ]  # fmt: skip
+            "--root-certificates",
+            str(self.folder / "ca" / "ca.crt"),
+            "--auth-supernode-private-key",
+            str(place / "node.key"),
+        ]
         config = f"agewise-config={json.dumps(str(place / 'node.toml'))} partition-id={number} "
         config += f"num-partitions={len(self.nodes)} {self.node_config}"
         return [
-            "flower-supernode", *(safe if self.tls else ["--insecure"]),
-            "--superlink", self.address, "--port", str(node.port),
-            "--node-config", config.strip(),
-        ]  # fmt: skip
+            "flower-supernode",
+            *(safe if self.tls else ["--insecure"]),
+            "--superlink",
+            self.address,
+            "--port",
+            str(node.port),
+            "--node-config",
+            config.strip(),
+        ]
 
 
 def _own_policy(problem: Problem, name: str) -> Policy:
@@ -207,10 +228,14 @@ def init_deployment(
         records = {"kind": "readings", "path": str(Path(readings).absolute())}
     for node in nodes:
         write_node(
-            place / node.folder / "node.toml", problem, node.name, records=records,
+            place / node.folder / "node.toml",
+            problem,
+            node.name,
+            records=records,
             policy=_own_policy(problem, node.name) if policy is None else policy,
-            stand_in_seed=base if stand_in else None, starts_at=starts_at,
-        )  # fmt: skip
+            stand_in_seed=base if stand_in else None,
+            starts_at=starts_at,
+        )
     if tls:
         make_certificates(place, host)
         for node in nodes:
@@ -343,9 +368,13 @@ def _write_connection(made: Deployment) -> None:
     home = {"superlink": {"default": PROFILE, PROFILE: connection}}
     (made.folder / "flwr" / "config.toml").write_text(tomli_w.dumps(home), encoding="utf-8")
     document = {
-        "version": VERSION, "host": made.host, "port": made.port, "tls": made.tls,
-        "nodes": [vars(node) for node in made.nodes], "node_config": made.node_config,
-    }  # fmt: skip
+        "version": VERSION,
+        "host": made.host,
+        "port": made.port,
+        "tls": made.tls,
+        "nodes": [vars(node) for node in made.nodes],
+        "node_config": made.node_config,
+    }
     (made.folder / "deployment.json").write_text(json.dumps(document, indent=2), encoding="utf-8")
 
 

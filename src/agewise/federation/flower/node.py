@@ -88,9 +88,11 @@ class Node:
             )
         if self.config.stand_in_seed is not None and self.config.records.kind != "simulated":
             raise InvalidInput(
-                f"{path}: stand_in_seed", self.config.stand_in_seed, "simulated records only",
+                f"{path}: stand_in_seed",
+                self.config.stand_in_seed,
+                "simulated records only",
                 "Whoever has the seed can take such noise away again.",
-            )  # fmt: skip
+            )
         self.client = self.problem.clients[0]
 
     @property
@@ -144,9 +146,10 @@ class Node:
         found = load_readings(self.path.parent / records.path, aggregate_at)
         if self.client.name not in found:
             raise InvalidInput(
-                f"readings of client {self.client.name!r}", f"none in {records.path}",
+                f"readings of client {self.client.name!r}",
+                f"none in {records.path}",
                 "the client's own records",
-            )  # fmt: skip
+            )
         return found[self.client.name]
 
 

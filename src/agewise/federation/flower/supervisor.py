@@ -103,9 +103,13 @@ class Supervisor:
     def _start(self, child: _Child) -> None:
         with self.deployment.log_of(child.name).open("ab") as log:
             child.process = subprocess.Popen(
-                child.command, env=self.deployment.environment, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                child.command,
+                env=self.deployment.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         child.started, child.born = time.time(), _born(child.process.pid)
         self._write_state()
 

@@ -31,13 +31,21 @@ def write_units(made: Deployment) -> None:
     settings = "\n".join(f'Environment="{k}={made.environment[k]}"' for k in kept)
     programs = Path(sys.executable).parent
     exports = "\n".join(f"export {k}={shlex.quote(made.environment[k])}" for k in kept)
-    registered = [
-        shlex.join(["flwr", "supernode", "register", str(made.folder / n.folder / "node.pub"),
-                    PROFILE])
-        for n in made.nodes
-    ] if made.tls else []  # fmt: skip
-    commands = [*map(shlex.join, list(lines.values())[:2]), *registered,
-                *map(shlex.join, list(lines.values())[2:])]  # fmt: skip
+    registered = (
+        [
+            shlex.join(
+                ["flwr", "supernode", "register", str(made.folder / n.folder / "node.pub"), PROFILE]
+            )
+            for n in made.nodes
+        ]
+        if made.tls
+        else []
+    )
+    commands = [
+        *map(shlex.join, list(lines.values())[:2]),
+        *registered,
+        *map(shlex.join, list(lines.values())[2:]),
+    ]
     (made.folder / "commands.txt").write_text(
         "# What agewise deploy up starts, a shell each; registrations once, when the SuperLink\n"
         f"# answers.\n{exports}\n\n" + "\n\n".join(commands) + "\n",
