@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 import agewise as aw
-from agewise.federation.client import ClientAgent, private_noise
+from agewise.federation.client import ClientAgent
 from agewise.federation.journal import RunFolder
 from agewise.federation.server import Server
+from agewise.mechanism import Laplace
 from agewise.privacy.ledger import Ledger
 
 STEPS = {
@@ -116,7 +117,7 @@ def case(plan, folder, seed, **kill):
 
 def main(place, seed):
     plan = aw.plan(problem())
-    private_noise(1.0, 1.0, 1.0)  # load the noise library once, in the parent
+    Laplace().draw(np.zeros(1), sensitivity=1.0, scale=1.0)  # load OpenDP once, in the parent
     cases = [case(plan, place / "quiet", seed)]
     for step, moment, times in itertools.product(STEPS, MOMENTS, (1, 2, 3)):
         folder = place / f"{step} {moment} {times}".replace(" ", "-")
