@@ -60,9 +60,10 @@ def test_each_slot_has_the_noise_of_its_joint_law(calibration, law):
         assert cell == pytest.approx((one.scale, one.sensitivity, one.classical_epsilon), rel=1e-9)
 
 
-def test_achieved_epsilon_is_the_smaller_of_what_can_be_proven():
+@pytest.mark.parametrize("samples", [7, 7000])  # scales above one, and below
+def test_achieved_epsilon_is_the_smaller_of_what_can_be_proven(samples):
     chain = aw.birth_death(0.3, 0.1, [20, 50, 100, 200])
-    client = aw.Client("a", chain, samples=7)
+    client = aw.Client("a", chain, samples=samples)
     formula = aw.Problem([client], 6, 0.2, calibration="formula")
     table = aw.slot_table(client, formula)
     for column in range(6):
@@ -79,7 +80,7 @@ def test_achieved_epsilon_is_the_smaller_of_what_can_be_proven():
         assert 0.2 * (1 - 1e-9) <= got <= 0.2
         if column < 5:
             scale = float(table.scale[column])
-            loss = aw.aged_loss(chain.joint(column + 1, 6), table.release[column], 7, scale)
+            loss = aw.aged_loss(chain.joint(column + 1, 6), table.release[column], samples, scale)
             assert loss < got
     assert terms_of(client, tight.target_of(client), table, 0, 6).aged_epsilon(1.0, 0.0) == 0
 

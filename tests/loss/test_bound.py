@@ -282,10 +282,19 @@ def test_the_window_leaves_out_next_to_nothing_and_is_no_wider_than_need_be():
     assert _window(index, laws, samples, reach=511) == (512, True)
 
 
-def test_large_clients_use_a_window_that_leaves_nothing_out():
+MOVING = aw.Client("a", aw.MarkovChain([[0.5, 0.5], [0.3, 0.7]], [0, 1]), [0.99, 0.01], 4000)
+
+
+@pytest.mark.parametrize(
+    ("problem", "ages"),
+    [
+        (aw.scenarios.london(), [3, 5, 1]),
+        (aw.Problem([MOVING], 3, 5.0, mixing="own_law", estimator="plain"), [2]),
+    ],
+)
+def test_large_clients_use_a_window_that_leaves_nothing_out(problem, ages):
     """The FFT window is far smaller than the range; a full one gives the same value."""
-    problem = aw.scenarios.london()
-    windowed = aw.loss_bound(problem, [3, 5, 1])
+    windowed = aw.loss_bound(problem, ages)
     from agewise.loss import bound
     from agewise.loss import lattice as module
 
@@ -293,7 +302,7 @@ def test_large_clients_use_a_window_that_leaves_nothing_out():
     original = module._window
     try:
         module._window = lambda index, laws, samples, reach: (reach + 1, True)
-        full = aw.loss_bound(problem, [3, 5, 1])
+        full = aw.loss_bound(problem, ages)
     finally:
         module._window = original
         bound._prepared.cache_clear()

@@ -44,7 +44,7 @@ def test_no_noise_where_none_is_needed():
     assert aw.laplace(7.5, sensitivity=1.0, epsilon=math.inf) == aw.Noised(
         7.5, 0.0, math.inf, private=True
     )
-    assert aw.laplace(7.5, sensitivity=0.0, epsilon=0.1).value == 7.5
+    assert aw.laplace(7.5, sensitivity=0.0, epsilon=0.1) == aw.Noised(7.5, 0.0, 0.0, private=True)
 
 
 @pytest.mark.parametrize(("sensitivity", "epsilon"), [(5e-324, 3.0), (1e-320, 1e5)])
@@ -83,6 +83,24 @@ def test_the_stand_in_is_reproducible_and_says_that_it_is_not_private():
     assert isinstance(aw.seeded_laplace(3, scale=2.0, rng=np.random.default_rng(4)).value, int)
 
 
+@pytest.mark.parametrize("scale", [0.5, 20.0])
+@pytest.mark.parametrize("value", [[1.0, -2.0, 30.0], [1, -2, 30]])
+def test_the_stand_in_adds_what_numpy_draws(value, scale):
+    drawn = np.random.default_rng(4).laplace(0.0, scale, 3)
+    drawn = drawn if isinstance(value[0], float) else np.rint(drawn)
+    made = aw.seeded_laplace(value, scale=scale, rng=np.random.default_rng(4))
+    np.testing.assert_array_equal(made.value, np.array(value) + drawn)
+
+
+def test_the_stand_in_adds_nothing_where_no_noise_is_asked_for():
+    assert aw.seeded_laplace(3.5, scale=0, rng=np.random.default_rng(4)).value == 3.5
+
+
+def test_the_largest_integers_and_scales_are_still_served():
+    assert isinstance(aw.laplace(2**53, sensitivity=1, epsilon=1).value, int)
+    assert aw.laplace(1, sensitivity=1, epsilon=2.0**-50).scale >= 2.0**50
+
+
 RNG = np.random.default_rng(0)
 
 
@@ -93,6 +111,8 @@ RNG = np.random.default_rng(0)
         (lambda: aw.laplace(math.inf, sensitivity=1, epsilon=1), "value is inf"),
         (lambda: aw.laplace([1.0, math.nan], sensitivity=1, epsilon=1), "finite numbers"),
         (lambda: aw.laplace([], sensitivity=1, epsilon=1), "value"),
+        (lambda: aw.laplace([[1.0], [2.0]], sensitivity=1, epsilon=1), "a number or a vector"),
+        (lambda: aw.laplace(1, sensitivity=1, epsilon=2.0**-51), "at least 8.88"),
         (lambda: aw.laplace("1", sensitivity=1, epsilon=1), "value"),
         (lambda: aw.laplace(1.0, sensitivity=-1, epsilon=1), "sensitivity is -1"),
         (lambda: aw.laplace(1.0, sensitivity=math.inf, epsilon=1), "sensitivity is inf"),
