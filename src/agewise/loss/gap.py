@@ -121,7 +121,7 @@ def schedule_cells(problem: Problem, ages: ArrayLike) -> tuple[NDArray[np.intp],
     given: Sequence[int] = np.asarray(ages).ravel().tolist()
     if len(given) != len(problem.clients):
         raise InvalidInput(
-            "ages", f"{len(given)} ages", f"{len(problem.clients)} ages, one a client"
+            "ages", f"{len(given)} ages", f"{len(problem.clients)} ages, one per client"
         )
     last = problem.aggregate_at - 1
     checked = [

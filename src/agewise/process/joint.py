@@ -198,7 +198,7 @@ def as_law(field: str, law: ArrayLike, size: int) -> Array:
         raise InvalidInput(
             field,
             f"of shape {values.shape}",
-            f"{size} probabilities, one a state",
+            f"{size} probabilities, one per state",
             "Give one probability for each state.",
         )
     refuse_negative(field, values)
