@@ -375,3 +375,24 @@ def test_a_key_that_does_not_fit_is_refused(path):
     with Ledger(path) as ledger, pytest.raises(aw.InvalidInput, match="key"):
         ledger.release("other", lambda _: event("this"), Policy(), CHAIN)
     assert dataclasses.is_dataclass(event("x"))
+
+
+def test_a_release_that_depends_on_no_record_costs_nothing(path):
+    nothing = dataclasses.replace(event("flat"), epsilon=0.0, aged_epsilon=0.0, scale=0.0)
+    with Ledger(path) as ledger:
+        put(ledger, nothing, Policy(max_aged_epsilon=0.1))
+        put(ledger, event("b", 0.05, slot=8), Policy(max_aged_epsilon=0.1))
+        assert ledger.total(CHAIN, 12).classical == 0.05
+
+
+def test_one_release_under_its_own_law_keeps_what_was_proven_for_it(path):
+    law = [0.2, 0.3, 0.5]
+    proven = dataclasses.replace(event("a", 0.5), mixing="own_law", aged_epsilon=0.01)
+    with Ledger(path) as ledger:
+        put(ledger, proven)
+        assert ledger.total(CHAIN, 7, "own_law", law).aged == 0.01
+        put(ledger, event("b", 0.5, slot=4))
+        together = aw.composed_epsilon(
+            [aw.Release(3, 0.5), aw.Release(4, 0.5)], CHAIN, 7, "any_prior"
+        )
+        assert ledger.total(CHAIN, 7, "own_law", law).aged == together.aged
