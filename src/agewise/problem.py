@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from agewise.arrays import Array
 from agewise.checks import one_of, positive, whole
 from agewise.errors import InvalidInput
+from agewise.knowledge import Independent, Knowledge, Level, Levels, Measured
 from agewise.learning import ESTIMATORS, Estimator, Learner, Mean
 from agewise.mechanism import MECHANISMS, Kind
 from agewise.mixing import METHODS, MIXINGS, Method
@@ -130,6 +131,8 @@ class Problem:
     Slots run from 1 to `aggregate_at`; `capacity` is how many clients may collect in one slot
     (None: any number). `learner` says what the clients learn, `mechanism` the noise they add; with
     `gaussian`, `delta` is the δ of the target (ε, δ). See `docs/notation.md` for the choices.
+    `level` (one or more) is what all clients' records share and nobody knows; `knowledge` is
+    what was measured of their means and covariances instead. Both are about accuracy only.
     `origin` says in words where the laws come from, for plans and statements.
     """
 
@@ -144,6 +147,8 @@ class Problem:
     learner: Learner = field(default_factory=Mean)
     mechanism: Kind = "laplace"
     delta: float | None = None
+    level: Level | Sequence[Level] | None = None
+    knowledge: Measured | None = None
     name: str = field(default="problem", compare=False)
     unit: str = field(default="", compare=False)
     origin: str = field(default="", compare=False)
@@ -168,6 +173,7 @@ class Problem:
         for member in members:
             self.target_of(member)
         self._check_learner(members)
+        self._check_knowledge(members)
         if self.capacity is not None:
             object.__setattr__(self, "capacity", whole("capacity", self.capacity, 1))
             if len(members) > self.capacity * self.aggregate_at:
@@ -212,6 +218,51 @@ class Problem:
                 "Theorem 1 and its simulation are for one number per record.",
             )
 
+    def _check_knowledge(self, members: tuple[Client, ...]) -> None:
+        given: Any = () if self.level is None else self.level
+        levels = (given,) if isinstance(given, Level) else given
+        levels = tuple(levels) if isinstance(levels, Iterable) else (levels,)
+        if not all(isinstance(one, Level) for one in levels):
+            raise InvalidInput("level", repr(self.level), "a Level, or several")
+        object.__setattr__(self, "level", levels or None)
+        if self.knowledge is not None and not isinstance(self.knowledge, Measured):
+            raise InvalidInput("knowledge", repr(self.knowledge), "measured knowledge, or none")
+        if levels and self.knowledge is not None:
+            raise InvalidInput(
+                "level",
+                "given with measured knowledge",
+                "one of the two",
+                "Measured knowledge holds what clients share already.",
+            )
+        if levels and self.estimator == "propagated":
+            raise InvalidInput(
+                "estimator",
+                "'propagated' with a level",
+                "best or plain",
+                "Moving records forward shrinks what they share; gains do not.",
+            )
+        if self.objective != "exact" and (levels or self.knowledge or self.estimator == "best"):
+            raise InvalidInput(
+                "objective",
+                f"{self.objective!r} with the server's knowledge used",
+                "exact",
+                "Theorem 1 and its simulation know weighted means of independent records only.",
+            )
+        states = members[0].process.states
+        width = self.learner.table(states).shape[1]
+        if self.knowledge is not None and len({tuple(c.process.states) for c in members}) > 1:
+            raise InvalidInput(
+                "knowledge", "for clients with other states than each other", "one set of states"
+            )
+        self.known.check([c.name for c in members], self.aggregate_at, states, width)
+
+    @cached_property
+    def known(self) -> Knowledge:
+        """What the server knows of means and covariances."""
+        if self.knowledge is not None:
+            return self.knowledge
+        return Levels(self.level) if self.level else Independent()  # type: ignore[arg-type]
+
     def target_of(self, client: Client) -> Target:
         """What a client's release must guarantee."""
         return Target(
@@ -221,6 +272,11 @@ class Problem:
             self.mechanism,
             self.delta or 0.0,
         )
+
+    @cached_property
+    def width(self) -> int:
+        """How many numbers a release has."""
+        return int(self.learner.table(self.clients[0].process.states).shape[1])
 
     @property
     def release_unit(self) -> str:
@@ -242,6 +298,14 @@ class Problem:
             if name not in known:
                 raise InvalidInput("field", repr(name), "one of " + ", ".join(sorted(known)))
         return dataclasses.replace(self, **changes)
+
+    def keep(self, clients: Sequence[Client], **changes: Any) -> Problem:
+        """Return a copy with some of the clients, and what is known of them."""
+        places = {client.name: place for place, client in enumerate(self.clients)}
+        known = self.known.subset([places[client.name] for client in clients])
+        level = known.levels if isinstance(known, Levels) else None
+        measured = known if isinstance(known, Measured) else None
+        return self.replace(clients=clients, level=level, knowledge=measured, **changes)
 
     def __repr__(self) -> str:
         return problem_line(self)

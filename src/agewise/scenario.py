@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from agewise.errors import InvalidInput
+from agewise.knowledge import level_of, measured_of
 from agewise.learning import Estimator, learner_of
 from agewise.mechanism import Kind
 from agewise.mixing import Method
@@ -31,7 +32,6 @@ VERSION = 1
 
 MOST_LINES = 100
 """Problems of one file beyond which they are counted only."""
-
 TEMPLATE = (files("agewise") / "template.toml").read_text(encoding="utf-8")
 """What `agewise init` writes."""
 
@@ -121,11 +121,14 @@ class _Scenario(_Entry):
     learner: dict[str, Any] = Field({"kind": "mean"}, description='{ kind = "mean" }, or another')
     mechanism: Kind = "laplace"
     delta: float | None = Field(None, description="a number above 0 and below 1")
+    level: list[dict[str, Any]] = Field([], description="tables [[level]]")
+    knowledge: dict[str, Any] | None = Field(None, description='{ kind = "measured", ... }')
     states: list[float] | None = Field(None, description=_NUMBERS)
     clients: list[_ClientEntry] = Field(description="one or more tables [[clients]]")
 
 
-_CHOICES = set(_Scenario.model_fields) - {"version", "clients", "states", "learner"}
+_TABLES = ("learner", "level", "knowledge")
+_CHOICES = set(_Scenario.model_fields) - {"version", "clients", "states", *_TABLES}
 
 
 class InvalidScenario(InvalidInput):
@@ -193,10 +196,22 @@ def problem_from_dict(document: dict[str, Any]) -> Problem:
             )
             for index, one in enumerate(entry.clients)
         ]
-        learner = learner_of(entry.learner)
-        return Problem(clients, learner=learner, **entry.model_dump(include=_CHOICES))
+        tables = _built({name: getattr(entry, name) for name in _TABLES})
+        return Problem(clients, **tables, **entry.model_dump(include=_CHOICES))
     except InvalidInput as error:
         raise InvalidScenario(_deeper_problems(document, ()) or [error]) from None
+
+
+def _built(tables: dict[str, Any]) -> dict[str, Any]:
+    """The learner and what is known, from their tables."""
+    built: dict[str, Any] = {}
+    if "learner" in tables:
+        built["learner"] = learner_of(tables["learner"])
+    if tables.get("level"):
+        built["level"] = tuple(level_of(one) for one in tables["level"])
+    if tables.get("knowledge") is not None:
+        built["knowledge"] = measured_of(tables["knowledge"])
+    return built
 
 
 def _states(index: int, one: _ClientEntry, common: list[float] | None) -> list[float]:
@@ -246,9 +261,10 @@ def _deeper_problems(document: dict[str, Any], misshapen: Collection[Any]) -> li
         with _collecting(problems):
             Problem([someone], **{**choices, **part})
             choices.update(part)
-    if "learner" in document and "learner" not in misshapen:
-        with _collecting(problems):
-            choices["learner"] = learner_of(document["learner"])
+    for name in _TABLES:
+        if name in document and name not in misshapen:
+            with _collecting(problems):
+                choices |= _built({name: document[name]})
     whole = [one for one in clients if one is not None]
     if len(whole) == len(clients) and "clients" not in misshapen:
         numbered = [replace(one, name=str(index)) for index, one in enumerate(whole)]
@@ -296,6 +312,8 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
         "delta": problem.delta,
         "objective": problem.objective,
         "capacity": problem.capacity,
+        "level": [one.to_dict() for one in problem.level or ()] or None,  # type: ignore[union-attr]
+        "knowledge": None if problem.knowledge is None else problem.knowledge.to_dict(),
         "states": list(common.pop()) if len(common) == 1 else None,
         "clients": [],
     }

@@ -13,7 +13,7 @@ from agewise.arrays import Array
 from agewise.checks import positive, whole
 from agewise.errors import InvalidInput
 from agewise.loss.bound import schedule_bounds
-from agewise.loss.gap import CostTables, cost_tables
+from agewise.loss.gap import CostTables, classical_fresh, cost_tables, nothing_collected
 from agewise.planning import BOUND_LIMIT
 from agewise.privacy.ageing import aged_epsilon
 from agewise.problem import Problem
@@ -37,7 +37,9 @@ class SchemeRow:
     `epsilon` is the target of the adaptive schemes and of scheme 1, and the common classical ε of
     schemes 3 and 5; `achieved_epsilon` is the aged ε that the scheme then has. `ages` is None for
     the random schemes, whose numbers are means over all schedules. `mean_noise` is the noise
-    power 2η², averaged over clients.
+    power 2η², averaged over clients. Beside them stands what their rivals lose: a server that
+    publishes the mean it knows (at the law of the scheme's ages; age 0 for the random schemes),
+    and fresh data with classical noise, of which the server makes the best linear estimate.
     """
 
     scheme: int
@@ -49,6 +51,8 @@ class SchemeRow:
     bound: float
     mean_noise: float
     mean_classical_epsilon: float
+    nothing_collected: float
+    classical_fresh: float
 
     def __getitem__(self, key: str) -> Any:
         return asdict(self)[key]
@@ -84,6 +88,13 @@ def compare_schemes(
             "the paper's: means with Laplace noise",
             "Use aw.compare, or agewise compare.",
         )
+    if problem.estimator == "best" or problem.known.kind != "independent":
+        raise InvalidInput(
+            "schemes",
+            f"estimator {problem.estimator} with {problem.known.kind} records",
+            "the paper's: plain or propagated means of independent records",
+            "Use aw.compare, or agewise compare.",
+        )
     if any(client.epsilon is not None for client in problem.clients):
         raise InvalidInput("schemes", "clients with targets of their own", "one target for all")
     clients, slots = len(problem.clients), problem.aggregate_at
@@ -92,17 +103,23 @@ def compare_schemes(
     schedule_bounds(problem, schedules, np.zeros(len(schedules)), progress)  # the slow part, once
     rows = []
     for target in targets:
+        fresh = classical_fresh(problem.replace(epsilon=target))
         adaptive = cost_tables(problem.replace(epsilon=target))
         plain = cost_tables(problem.replace(epsilon=target, calibration="formula"))
         rows += [
-            _row(problem, adaptive if s in (2, 4, 6) else plain, schedules, s, target)
+            _row(problem, adaptive if s in (2, 4, 6) else plain, schedules, s, target, fresh)
             for s in wanted
         ]
     return rows
 
 
 def _row(
-    problem: Problem, tables: CostTables, schedules: NDArray[np.intp], scheme: int, target: float
+    problem: Problem,
+    tables: CostTables,
+    schedules: NDArray[np.intp],
+    scheme: int,
+    target: float,
+    fresh: float,
 ) -> SchemeRow:
     clients = np.arange(schedules.shape[1])
     needed = np.stack([t.classical_epsilon for t in tables.slots])[clients, schedules]
@@ -139,6 +156,8 @@ def _row(
         bound=float(bound[picked].mean()),
         mean_noise=float(power[picked].mean()),
         mean_classical_epsilon=float(spent[picked].mean()),
+        nothing_collected=nothing_collected(problem, ages or [0] * len(problem.clients)),
+        classical_fresh=fresh,
     )
 
 

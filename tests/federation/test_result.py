@@ -42,7 +42,7 @@ def test_results_are_short_readable_and_drawn(results, kind, tmp_path):
 
 
 def test_the_errors_of_coordinates_add_up_to_the_loss(results):
-    from agewise.loss.gap import coordinate_gaps
+    from agewise.loss.estimator import coordinate_gaps
 
     for result in results.values():
         problem, ages = result.plan.problem, result.plan.ages

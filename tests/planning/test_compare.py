@@ -24,9 +24,10 @@ def compared():
 
 
 def test_rows_are_the_plans_of_every_combination(compared):
-    assert len(compared) == len(list(compared)) == 8
-    assert [row.choices["estimator"] for row in compared] == ["plain"] * 4 + ["propagated"] * 4
-    for row in compared:
+    assert len(compared) == len(list(compared)) == 10
+    planned = compared[:8]
+    assert [row.choices["estimator"] for row in planned] == ["plain"] * 4 + ["propagated"] * 4
+    for row in planned:
         if row.reason is None:
             made = aw.plan(LONDON.replace(**row.choices))
             assert row.plan == made
@@ -49,7 +50,7 @@ def test_a_frame_has_a_column_for_every_choice_and_number(compared):
         "name", *GRID, "ages", "gap", "bound", "mean_noise_scale", "largest_classical_epsilon",
         "reason",
     ]  # fmt: skip
-    assert frame.height == 8
+    assert frame.height == 10
     assert frame["gap"].null_count() == 2
     assert frame["ages"].to_list()[0] == [0, 9, 9]
 
@@ -76,7 +77,13 @@ def test_a_choice_may_stand_alone_and_progress_is_told():
         capacity=[None, 1],
         progress=lambda done, total: seen.append((done, total)),
     )
-    assert [row.choices["capacity"] for row in rows] == [None, 1, None, 1]
+    assert [row.choices["capacity"] for row in rows[:4]] == [None, 1, None, 1]
+    rivals = [(row.name.split()[0], row.choices["epsilon"], round(row.gap, 4)) for row in rows[4:]]
+    assert rivals == [
+        ("nothing", 0.0, 4.7089),
+        ("classical,", 0.03, 4.693),
+        ("classical,", 0.1, 4.5394),
+    ]
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert rows[2].gap == pytest.approx(127.07, abs=1e-3)
     assert len(aw.compare(LONDON)) == 1

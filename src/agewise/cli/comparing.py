@@ -68,7 +68,7 @@ def compare(
         choices = {"estimator": list(ESTIMATORS), "mixing": list(METHODS)}
     with progress_bar("planning") as advance:
         compared = make_comparison(problem, method=method, progress=advance, **choices)
-    possible = any(row.reason is None for row in compared)
+    possible = any(row.plan is not None for row in compared)
     if as_json:
         print_json(compared.to_list())
     else:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from agewise.cli.console import console
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.federation import RunResult
-from agewise.loss.gap import coordinate_gaps
+from agewise.loss.estimator import coordinate_gaps
 from agewise.loss.simulation import Estimate
 
 SPOKEN = 50

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from agewise.errors import InvalidInput
+from agewise.federation.claims import ROOM
 from agewise.federation.client import ClientAgent, Profile, private_noise
 from agewise.federation.journal import PLAN, RECORD, STATEMENT, RunFolder, Settings
 from agewise.federation.messages import BadMessage, Upload
 from agewise.federation.result import conclude, failed_record
-from agewise.federation.server import ROOM, RunIncomplete, Server
+from agewise.federation.server import RunIncomplete, Server
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement
 from agewise.mechanism import MECHANISMS, Noised

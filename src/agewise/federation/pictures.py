@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from agewise.loss.gap import coordinate_gaps
+from agewise.loss.estimator import coordinate_gaps
 from agewise.report.drawing import (
     COLOURS,
     MOST_ROWS,

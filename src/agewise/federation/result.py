@@ -28,8 +28,8 @@ Watcher = Callable[[Step, int, int], None]
 class RunResult:
     """A finished run: the model, what was expected of it, and what it tells about whom.
 
-    `model` is what the learner makes of the `aggregate`, the weighted mean of the uploads: a float
-    for a mean, `Shares` for a histogram, an array for statistics.
+    `model` is what the learner makes of the `aggregate`, the weighted mean of the uploads or the
+    best estimate from them: a float for a mean, `Shares` for a histogram, an array for statistics.
     `plan` is the plan as it was carried out: without the missing, each in the slot it collected in.
     `realised_loss` is the squared distance to the mean of the clients' records in the aggregation
     slot, known only where those are simulated. `clipped` counts readings that were moved to a
@@ -75,6 +75,8 @@ class RunResult:
             ("clients", counted(len(self.participants), "client")),
             ("private", "yes" if self.private else "no: a seeded stand-in for noise"),
             ("expected loss", f"{self.plan.gap:.6g}"),
+            ("nothing collected", f"{self.plan.nothing_collected:.6g}"),
+            ("classical, fresh", f"{self.plan.classical_fresh:.6g}, server's knowledge used"),
         ]
         if self.realised_loss is not None:
             facts.append(("this run's loss", f"{self.realised_loss:.6g}"))
@@ -100,6 +102,8 @@ class RunResult:
             "scenario": self.plan.problem.name,
             "model": published(self.plan.problem.learner, self.aggregate),
             "expected_gap": self.plan.gap,
+            "nothing_collected": self.plan.nothing_collected,
+            "classical_fresh": self.plan.classical_fresh,
             "collect_at": {a.client: a.collect_at for a in self.plan.assignments},
             "realised_loss": self.realised_loss,
             "private": self.private,
@@ -181,14 +185,14 @@ def _realised(
     problem = server.first_plan.problem
     clients = {client.name: client for client in problem.clients}
     truth: Any = 0.0
-    for name, weight in zip(outcome.participants, outcome.weights, strict=True):
-        upload, records = server.received[name][0], source(name)
+    for name, weight, collect_at in outcome.target:
+        records = source(name)
         if not isinstance(records, SimulatedRecords):
             return None  # what real records are now is nobody's business
         client = clients[name]
         table = problem.learner.table(client.process.states)
         truth = truth + weight * records.present(
-            upload.collect_at, problem.aggregate_at, client.samples, table
+            collect_at, problem.aggregate_at, client.samples, table
         )
     counts = problem.learner.weights(problem.clients[0].process.states)
     return float((counts * np.square(np.asarray(outcome.aggregate) - truth)).sum())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -15,21 +16,14 @@ import numpy as np
 
 from agewise.checks import one_of
 from agewise.errors import AgewiseError, InvalidInput
+from agewise.federation.claims import refuse_claims
 from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
 from agewise.federation.statement import Statement, published, state_privacy
-from agewise.mechanism import MECHANISMS
 from agewise.planning import Assignment, Plan, price, replan
-from agewise.problem import Client, Problem
+from agewise.problem import Client
 
 OnMissing = Literal["fail", "renormalise", "replan"]
 ON_MISSING: tuple[str, ...] = get_args(OnMissing)
-
-ROOM = 1e-9
-"""Relative room for another machine's arithmetic when a client's claim is compared."""
-
-
-SEARCHED = 1e-6
-"""The same for Gaussian noise, where both sides search for a minimum."""
 
 MOST_REJECTED = 1_000
 """Rejected uploads beyond which they are counted only."""
@@ -53,14 +47,27 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished run published, and about whom."""
+    """What a finished run published, and about whom.
+
+    `target` is what the model estimates: of each client its weight and collection slot.
+    """
 
     model: float | list[float]
     aggregate: tuple[float, ...]
     plan: Plan
     participants: tuple[str, ...]
-    weights: tuple[float, ...]
+    target: tuple[tuple[str, float, int], ...]
     statement: Statement
+
+
+def best_estimate(plan: Plan, uploads: Sequence[Upload]) -> tuple[float, ...]:
+    """The plan's offset + Σ gain × release, coordinate by coordinate."""
+    names = [a.client for a in plan.assignments]
+    gains = dict(zip(names, np.reshape(plan.gains, (len(names), -1)).tolist(), strict=True))
+    return tuple(
+        math.fsum([offset, *(gains[one.client][k] * one.value[k] for one in uploads)])
+        for k, offset in enumerate(plan.offset)
+    )
 
 
 class Server:
@@ -232,17 +239,26 @@ class Server:
         ]
         total = math.fsum(weight for _, weight, _, _ in here)
         shares = tuple(weight / total for _, weight, _, _ in here)
-        aggregate = tuple(
-            math.fsum(p * one[2].value[k] for p, one in zip(shares, here, strict=True))
-            for k in range(self._width)
-        )
+        followed = self._carried_out([one[0] for one in here], shares)
+        if first.estimator == "best":
+            aggregate = best_estimate(followed, [one[2] for one in here])
+            target = zip(followed.assignments, first.weights.tolist(), strict=True)
+            aim = tuple((a.client, weight, a.collect_at) for a, weight in target)
+        else:
+            aggregate = tuple(
+                math.fsum(p * one[2].value[k] for p, one in zip(shares, here, strict=True))
+                for k in range(self._width)
+            )
+            aim = tuple(
+                (one[0].name, p, one[2].collect_at) for p, one in zip(shares, here, strict=True)
+            )
         uploads = [(upload, payload) for _, _, upload, payload in here]
         return Outcome(
             model=published(first.learner, aggregate),
             aggregate=aggregate,
-            plan=self._carried_out([one[0] for one in here], shares),
+            plan=followed,
             participants=tuple(one[0].name for one in here),
-            weights=shares,
+            target=aim,
             statement=self.state(aggregate, uploads),
         )
 
@@ -268,12 +284,19 @@ class Server:
         """The plan as it was really followed: who took part, and when each one collected."""
         slots = [self.received[c.name][0].collect_at for c in clients]
         told = {a.client: a.collect_at for a in self.plan.assignments}
-        if told == dict(zip([c.name for c in clients], slots, strict=True)):
+        followed = dict(zip([c.name for c in clients], slots, strict=True))
+        if told == followed and not self.plan.unheard:
             return self.plan
         problem = self.first_plan.problem
+        if problem.estimator == "best":  # it still estimates the mean of all
+            slots = [followed.get(name, slot) for name, slot in told.items()]
+            silent = [name for name in told if name not in followed]
+            if problem.capacity is not None and max(Counter(slots).values()) > problem.capacity:
+                problem = problem.replace(capacity=None)
+            return price(problem, slots, "carried out", silent)
         if len(clients) < len(problem.clients):
             kept = [replace(c, weight=share) for c, share in zip(clients, shares, strict=True)]
-            problem = problem.replace(clients=kept, capacity=None)
+            problem = problem.keep(kept, capacity=None)
         elif problem.capacity is not None and max(Counter(slots).values()) > problem.capacity:
             problem = problem.replace(capacity=None)  # what was done is done
         return price(problem, slots, "carried out")
@@ -283,6 +306,8 @@ class Server:
         self.digest = plan.digest
         self._due: dict[int, list[Assignment]] = {}
         for one in plan.assignments:
+            if one.client in plan.unheard:
+                continue
             self._due.setdefault(one.collect_at, []).append(one)
             self._issued[self.digest, one.client] = one
 
@@ -291,7 +316,7 @@ class Server:
 
     def _replan(self, slot: int, due: list[str]) -> None:
         collected = {name: upload.collect_at for name, (upload, _) in self.received.items()}
-        here = {c.name for c in self.plan.problem.clients}
+        here = {c.name for c in self.plan.problem.clients} - set(self.plan.unheard)
         lost = [name for name in self.refused if name in here]
         for name in lost:
             self.missing[name] = self.refused[name]
@@ -332,66 +357,9 @@ class Server:
             raise BadMessage("wrong shape", f"{len(upload.value)} values")
         if upload.private != self.private:
             raise BadMessage("wrong noise", "a stand-in" if self.private else "not the stand-in")
-        self._refuse_claims(upload, issued, self.first_plan.problem)
+        refuse_claims(
+            upload, issued, self.first_plan.problem, self._samples_of[name], self._targets[name]
+        )
         if name in self.missing or self.failure is not None:
             self.late[name] = (upload, payload)
             raise BadMessage("stale", name)
-
-    def _refuse_claims(self, upload: Upload, issued: Assignment, problem: Problem) -> None:
-        if upload.noise_scale < issued.noise_scale * (1 - ROOM):
-            raise BadMessage("too little noise", f"{upload.noise_scale}")
-        if upload.samples != self._samples_of[upload.client]:
-            raise BadMessage("false claim", f"{upload.samples} records")
-        if not upload.private:
-            return
-        claims = (
-            upload.aged_epsilon,
-            upload.classical_epsilon,
-            upload.total_aged,
-            upload.total_classical,
-        )
-        aged, classical, total_aged, total_classical = (
-            math.nan if claim is None else claim for claim in claims
-        )
-        if None in claims:
-            raise BadMessage("malformed", "an ε is missing")
-        if aged > self._targets[upload.client] * (1 + ROOM):
-            raise BadMessage("too little noise", f"aged ε {aged}")
-        if upload.mechanism != problem.mechanism:
-            raise BadMessage("false claim", f"{upload.mechanism} noise")
-        self._refuse_failures(upload, problem.delta or 0.0)
-        least = 1 - (ROOM if problem.mechanism == "laplace" else SEARCHED)
-        same = upload.noise_scale <= issued.noise_scale * (1 + ROOM)
-        reach = math.inf
-        if upload.noise_scale:
-            mechanism, failure = MECHANISMS[upload.mechanism], upload.classical_delta or 0.0
-            numbers = map(np.asarray, (upload.sensitivity, upload.noise_scale, failure))
-            reach = float(mechanism.spent(*numbers))
-        if (
-            upload.sensitivity < issued.sensitivity * least
-            or (upload.sensitivity > 0 and classical < reach * least)
-            or (same and aged < issued.aged_epsilon * least)
-            or (upload.mixing == problem.mixing and upload.delta < issued.delta * least)
-            or upload.mixing not in (problem.mixing, "any_prior")
-            or total_aged < aged * least
-            or total_classical < classical * least
-            or upload.releases < 1
-        ):
-            raise BadMessage("false claim", "less than the plan implies")
-
-    def _refuse_failures(self, upload: Upload, allowed: float) -> None:
-        """Refuse δ's that are missing, above the target, or less than they must be."""
-        names = ("classical_delta", "aged_delta", "total_classical_delta", "total_aged_delta")
-        stated = [getattr(upload, name) for name in names]
-        if None in stated:
-            raise BadMessage("malformed", "a δ is missing")
-        classical, aged, total_classical, total_aged = stated
-        if aged > allowed * (1 + ROOM):
-            raise BadMessage("too little noise", f"aged δ {aged}")
-        least = 1 - ROOM
-        if (
-            aged < upload.delta * classical * least
-            or total_classical < classical * least
-            or total_aged < aged * least
-        ):
-            raise BadMessage("false claim", "less δ than the plan implies")

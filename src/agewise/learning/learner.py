@@ -13,7 +13,7 @@ from agewise.checks import finite_array, one_of, whole
 from agewise.errors import InvalidInput
 from agewise.process import Process
 
-Estimator = Literal["plain", "propagated"]
+Estimator = Literal["plain", "propagated", "best"]
 ESTIMATORS: tuple[str, ...] = get_args(Estimator)
 
 _ULP = float(np.finfo(float).eps)
@@ -62,12 +62,13 @@ def release_table(
     `plain` releases φ of the value as collected (the paper). `propagated` releases
     E[φ at aggregation | value at collection]: the client moves its records forward with its own
     known process, so that ageing leaves no bias and the range of f, and with it the noise, shrinks.
+    `best` releases what `plain` does: the server's gains do the rest.
     """
     one_of("estimator", estimator, ESTIMATORS)
     table = learner.table(process.states)
-    if estimator == "plain":
-        return table
-    return process.kernel(collect_at, aggregate_at) @ table
+    if estimator == "propagated":
+        return process.kernel(collect_at, aggregate_at) @ table
+    return table
 
 
 def nearest(values: Array, states: Array) -> Any:

@@ -58,6 +58,12 @@ class Bound(float):
         return float(self), self.evaluation, self.error
 
 
+def has_bound(problem: Problem) -> bool:
+    """Whether Theorem 1 is about this problem: weighted means of independent records."""
+    plain = problem.estimator != "best" and problem.known.kind == "independent"
+    return plain and problem.learner.kind == "mean"
+
+
 def loss_bound(problem: Problem, ages: ArrayLike) -> Bound:
     """Return Theorem 1's upper bound on the loss gap of a schedule; one age a client.
 
@@ -72,6 +78,12 @@ def loss_bound(problem: Problem, ages: ArrayLike) -> Bound:
     _, columns = schedule_cells(problem, ages)
     if problem.learner.kind != "mean":
         raise InvalidInput("learner", problem.learner.kind, "mean, for Theorem 1")
+    if not has_bound(problem):
+        raise InvalidInput(
+            "estimator",
+            f"{problem.estimator!r}, with {problem.known.kind} records",
+            "plain or propagated with independent records, for Theorem 1",
+        )
     values, errors = schedule_bounds(problem, columns[None])
     evaluation: Evaluation = "quantised" if _setting(problem).quantised else "exact"
     return Bound(float(values[0]), evaluation, float(errors[0]))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.arrays import Array
+from agewise.arrays import Array, frozen
 from agewise.checks import whole
 from agewise.errors import InvalidInput
+from agewise.knowledge import Asked, Moments, independent_moments
+from agewise.knowledge.estimate import GainTables, best_gains, gap_of
 from agewise.learning import Learner
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Client, Problem
@@ -25,7 +28,9 @@ class CostTables:
     gap = Σ_i u[i, t_i] + ‖Σ_i b[i, t_i]‖², with u = p²(noise + Var[f(X) − φ(Y)]/n) and
     b = p·E[f(X) − φ(Y)], where noise and variance are summed over the coordinates of the learner
     with its weights; b is `[m, A]` for one coordinate and `[m, A, d]` for several, each scaled by
-    the root of its weight. `spread` is p²·Var[f(X) − φ(Y)]/n, what of u noise leaves alone.
+    the root of its weight. What clients share is further coordinates of b: how far their release
+    moves with each factor, less how far their fresh mean does. `spread` is p²·Var[f(X) − φ(Y)]/n,
+    what of u noise leaves alone.
     """
 
     u: Array
@@ -54,8 +59,131 @@ def cost_tables(problem: Problem) -> CostTables:
         raise InvalidInput(
             "epsilon", problem.epsilon, "a target that finite noise can meet", "Raise epsilon."
         )
+    if problem.known.kind != "independent":
+        bias, spread = _with_knowledge(problem, bias, spread)
     bias = bias[..., 0] if bias.shape[2] == 1 else bias
-    return CostTables(_frozen(spread + noise), _frozen(bias), _frozen(spread), slots)
+    return CostTables(frozen(spread + noise), frozen(bias), frozen(spread), slots)
+
+
+def all_moments(
+    problem: Problem, slots: tuple[int, ...] | None = None
+) -> Iterator[tuple[SlotTable, Moments]]:
+    """Yield, client by client, its terms and what the server knows of it, in every slot or some."""
+    known: dict[Any, tuple[SlotTable, Moments, Asked]] = {}  # clients alike share what they can
+    for place, client in enumerate(problem.clients):
+        key = (client.process.fingerprint, client.law, client.samples, client.epsilon)
+        if key not in known:
+            table = slot_table(client, problem, slots)
+            values = problem.learner.table(client.process.states)
+            own = independent_moments(
+                table.law_rows,
+                table.kernel_rows,
+                table.release_rows,
+                values,
+                client.samples,
+                table.row,
+            )
+            release = table.release_rows[table.row]
+            last = problem.aggregate_at
+            known[key] = table, own, Asked(last - table.ages, last, release, values)
+        table, own, asked = known[key]
+        yield table, problem.known.moments(place, own, asked)
+
+
+def _with_knowledge(problem: Problem, bias: Array, spread: Array) -> tuple[Array, Array]:
+    """The tables of clients that share something: measured moments, and factors as biases."""
+    states = problem.clients[0].process.states
+    counts = problem.learner.weights(states)
+    root, measured = np.sqrt(counts), problem.known.kind == "measured"
+    shared = []
+    bias, spread = bias.copy(), spread.copy()
+    for i, (_, known) in enumerate(all_moments(problem)):
+        weight = problem.weights[i]
+        apart = weight * root[:, None] * (known.factors - known.target_factors)
+        shared.append(apart.reshape(len(apart), -1))
+        if measured:
+            off = known.target_variance - 2 * known.covariance + known.variance
+            spread[i] = weight**2 * np.maximum(off, 0.0) @ counts
+            bias[i] = weight * root * (known.mean - known.target_mean)
+    return np.concatenate([bias, np.stack(shared)], axis=2), spread
+
+
+@dataclass(frozen=True)
+class KnownTables:
+    """The tables of the best estimate, and the means that it starts from.
+
+    `gains` has one row per client and one column per slot; `target_mean` and `mean` `[m, A, C]` are
+    those of each client's fresh mean and of its release, not weighted.
+    """
+
+    gains: GainTables
+    target_mean: Array
+    mean: Array
+    slots: tuple[SlotTable, ...]
+
+
+@lru_cache(maxsize=16)
+def known_tables(problem: Problem, slots: tuple[int, ...] | None = None) -> KnownTables:
+    """Return what the server knows of every client in every slot (or those given).
+
+    Clients release as their problem's estimator says; noise is what meets the target there.
+    """
+    states = problem.clients[0].process.states
+    counts, root = problem.learner.weights(states), np.sqrt(problem.learner.weights(states))
+    variance = MECHANISMS[problem.mechanism].variance
+    base, cross, power, common, heard, means, targets, tables = ([] for _ in range(8))
+    for weight, (table, moments) in zip(problem.weights, all_moments(problem, slots), strict=True):
+        with np.errstate(over="ignore"):
+            noise = np.asarray(variance(table.scale))[:, None]
+        loud = counts * (moments.variance + noise)
+        factors = root[:, None] * moments.factors
+        base.append(weight**2 * moments.target_variance @ counts)
+        cross.append(weight * counts * moments.covariance)
+        # A release without noise or variance of its own tells its factors but for rounding.
+        power.append(np.maximum(loud, 1e-13 * (factors**2).sum(axis=-1) + 1e-290))
+        common.append(weight * root[:, None] * moments.target_factors)
+        heard.append(factors)
+        means.append(moments.mean)
+        targets.append(moments.target_mean)
+        tables.append(table)
+    stacked = [np.stack(one) for one in (base, cross, power, common, heard)]
+    if not np.isfinite(stacked[2]).all():
+        raise InvalidInput(
+            "epsilon", problem.epsilon, "a target that finite noise can meet", "Raise epsilon."
+        )
+    return KnownTables(GainTables(*stacked), np.stack(targets), np.stack(means), tuple(tables))
+
+
+def nothing_collected(problem: Problem, ages: ArrayLike) -> float:
+    """Return the loss of a server that collects nothing and publishes the mean that it knows.
+
+    `ages` matter only where clients' laws hold at collection, whenever that is: then so much
+    time has passed for their records.
+
+    >>> from agewise import scenarios
+    >>> round(nothing_collected(scenarios.london(), [0, 0, 0]), 4)
+    4.7089
+    """
+    _, columns = schedule_cells(problem, ages)
+    counts = problem.learner.weights(problem.clients[0].process.states)
+    own, common = 0.0, np.zeros(1)
+    parts = zip(problem.weights, all_moments(problem), columns.tolist(), strict=True)
+    for weight, (_, known), column in parts:
+        own += float(weight**2 * known.target_variance[column] @ counts)
+        common = common + weight * np.sqrt(counts)[:, None] * known.target_factors
+    return own + float((common**2).sum())
+
+
+def classical_fresh(problem: Problem) -> float:
+    """Return the loss of fresh data with classical noise, the server's knowledge used.
+
+    What anyone gets without ageing: every client adds noise for the target in the aggregation
+    slot itself, and the server makes the best linear estimate of what it hears.
+    """
+    alone = problem.replace(estimator="best", capacity=None, objective="exact")
+    known = known_tables(alone, (problem.aggregate_at,)).gains
+    columns = np.zeros(known.clients, dtype=np.intp)
+    return gap_of(known, columns, best_gains(known, columns))
 
 
 def _moments(client: Client, learner: Learner, table: SlotTable) -> tuple[Array, Array]:
@@ -81,25 +209,6 @@ def _coordinates(client: Client, learner: Learner, table: SlotTable) -> tuple[Ar
     return np.stack(means, axis=1), np.stack(variances, axis=1)
 
 
-def coordinate_gaps(problem: Problem, ages: ArrayLike) -> Array:
-    """Return the expected squared error of each coordinate of the model, `[d]`.
-
-    Summed with the learner's weights they are `loss_gap`; their roots are error bars.
-    """
-    tables, learner = cost_tables(problem), problem.learner
-    variance = MECHANISMS[problem.mechanism].variance
-    spread, bias = 0.0, 0.0
-    cells = zip(problem.clients, problem.weights, tables.slots, strict=True)
-    _, columns = schedule_cells(problem, ages)
-    for (client, weight, table), column in zip(cells, columns.tolist(), strict=True):
-        means, variances = _coordinates(client, learner, table)
-        row = table.row[column]
-        noise = float(variance(table.scale[column]))
-        spread = spread + weight**2 * (noise + variances[row] / client.samples)
-        bias = bias + weight * means[row]
-    return np.asarray(spread + np.square(bias))
-
-
 def loss_gap(problem: Problem, ages: ArrayLike) -> float:
     """Return the expected loss gap E[‖W̃ − W^A‖²] of a schedule, exactly.
 
@@ -110,8 +219,11 @@ def loss_gap(problem: Problem, ages: ArrayLike) -> float:
     >>> round(loss_gap(scenarios.london(), ages=[0, 9, 9]), 2)
     127.07
     """
-    tables = cost_tables(problem)
     rows, columns = schedule_cells(problem, ages)
+    if problem.estimator == "best":
+        known = known_tables(problem).gains
+        return gap_of(known, columns, best_gains(known, columns))
+    tables = cost_tables(problem)
     bias = tables.b[rows, columns].sum(axis=0)
     return float(tables.u[rows, columns].sum() + np.square(bias).sum())
 
@@ -129,8 +241,3 @@ def schedule_cells(problem: Problem, ages: ArrayLike) -> tuple[NDArray[np.intp],
         for client, age in zip(problem.clients, given, strict=True)
     ]
     return np.arange(len(checked)), last - np.array(checked, dtype=np.intp)
-
-
-def _frozen(array: Array) -> Array:
-    array.setflags(write=False)
-    return array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -11,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array
 from agewise.checks import whole
 from agewise.errors import InvalidInput
-from agewise.loss.gap import CostTables, cost_tables, schedule_cells
+from agewise.loss.estimator import estimator_of
+from agewise.loss.gap import CostTables, all_moments, cost_tables, schedule_cells
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Problem
 from agewise.progress import Progress
@@ -46,7 +48,7 @@ def simulate_gap(
 
     One trial draws, for each client, how many of its n records are in each of the S × S cells
     (value at collection, value at aggregation), which is all that a mean depends on, and its
-    Laplace noise. Cost O(trials · m · S²), whatever n is.
+    Laplace noise, and what clients share. Cost O(trials · m · S²), whatever n is.
 
     >>> from agewise import scenarios
     >>> estimate = simulate_gap(scenarios.london(), [0, 9, 9], 20_000, np.random.default_rng(1))
@@ -56,13 +58,25 @@ def simulate_gap(
     generator = checked_generator(rng)
     trials = whole("trials", trials, 2)
     clients, columns = schedule_cells(problem, ages)
+    if problem.knowledge is not None:
+        raise InvalidInput(
+            "knowledge",
+            "measured",
+            "none, or levels",
+            "There is no law to draw from; a back-test shows what a promise is worth.",
+        )
+    alone = problem.estimator != "best" and problem.known.kind == "independent"
+    draw = None if alone else _known_errors(problem, columns)
     tables = cost_tables(problem)
     total, squares, done = 0.0, 0.0, 0
     while done < trials:
         count = min(BATCH, trials - done)
         error: Array | float = 0.0
-        for i, slot in zip(clients.tolist(), columns.tolist(), strict=True):
-            error = error + client_errors(problem, tables, i, slot, count, generator)
+        if draw is not None:
+            error = draw(count, generator)
+        else:
+            for i, slot in zip(clients.tolist(), columns.tolist(), strict=True):
+                error = error + client_errors(problem, tables, i, slot, count, generator)
         square = np.square(error).reshape(count, -1).sum(axis=1)
         total += float(square.sum())
         squares += float((square**2).sum())
@@ -72,6 +86,44 @@ def simulate_gap(
     mean = total / trials
     variance = max(squares / trials - mean**2, 0.0) * trials / (trials - 1)
     return Estimate(mean, math.sqrt(variance / trials), trials)
+
+
+def _known_errors(
+    problem: Problem, columns: NDArray[np.intp]
+) -> Callable[[int, np.random.Generator], Array]:
+    """How to draw the error of an estimate with gains, and of clients that share levels.
+
+    Records are drawn one by one as the processes say, levels and noise on top; the gains are
+    applied to the releases as a server would.
+    """
+    width = problem.width
+    gains, offset = np.repeat(problem.weights[:, None], width, axis=1), np.zeros(width)
+    if problem.estimator == "best":
+        estimator = estimator_of(problem, (columns + 1).tolist())
+        gains, offset = estimator.gains, estimator.offset
+    members = list(zip(problem.clients, all_moments(problem), columns.tolist(), strict=True))
+
+    def draw(trials: int, rng: np.random.Generator) -> Array:
+        error = np.repeat(offset[None], trials, axis=0)
+        level = rng.standard_normal((trials, members[0][1][1].factors.shape[-1]))
+        for i, (client, (table, known), slot) in enumerate(members):
+            row, states = table.row[slot], client.process.states
+            cells = (table.law_rows[row][:, None] * table.kernel_rows[row]).ravel()
+            counts = rng.multinomial(client.samples, cells / cells.sum(), size=trials)
+            shares = counts.reshape(trials, states.size, states.size) / client.samples
+            heard = shares.sum(axis=2) @ table.release_rows[row] + level @ known.factors[slot].T
+            fresh = shares.sum(axis=1) @ problem.learner.table(states)
+            fresh += level @ known.target_factors.T
+            scale = float(table.scale[slot])
+            if scale > 0:
+                noise = MECHANISMS[problem.mechanism].imitate
+                heard += np.reshape(
+                    noise(np.zeros(heard.size), scale=scale, rng=rng).value, heard.shape
+                )
+            error += gains[i] * heard - problem.weights[i] * fresh
+        return error * np.sqrt(problem.learner.weights(problem.clients[0].process.states))
+
+    return draw
 
 
 def client_errors(

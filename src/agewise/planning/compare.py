@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from agewise.checks import one_of, positive
 from agewise.errors import AgewiseError, InvalidInput
+from agewise.loss.gap import classical_fresh, nothing_collected
 from agewise.planning.plan import Plan, in_words
 from agewise.planning.search import SearchMethod, plan
 from agewise.problem import Problem
@@ -27,6 +28,13 @@ MOST = 10_000
 
 PLANNED = "planned"
 """What a row of an ordinary plan is called; its rivals have names of their own."""
+
+NOTHING = "nothing collected"
+FRESH = "classical, fresh, server's knowledge used"
+"""The rivals: what anyone gets without ageing, and without collecting at all."""
+
+OURS = ("mixing", "estimator", "calibration", "objective", "capacity")
+"""Choices that do not matter to the rivals."""
 
 NOT_CHOICES = ("clients", "name", "unit", "origin")
 
@@ -114,12 +122,13 @@ class Comparison(Sequence[ComparisonRow]):
         ]
         rows = []
         for row in self.rows:
-            ages = "not possible" if row.ages is None else shown_ages(row.ages)
+            ages = "" if row.ages is None else shown_ages(row.ages)
+            ages = "not possible" if row.reason is not None else ages
             numbers = (row.gap, row.bound, row.mean_noise_scale, row.largest_classical_epsilon)
             rows.append(
                 [
                     *([row.name] if rivals else []),
-                    *(_shown(row.choices[name]) for name in chosen),
+                    *(_shown(row.choices[name], row.name == PLANNED) for name in chosen),
                     ages,
                     *("" if x is None else f"{x:.6g}" for x in numbers),
                 ]
@@ -157,12 +166,14 @@ def compare(
 
     Each of `choices` is a field of the problem (`estimator`, `calibration`, `epsilon`, `mixing`,
     `capacity`, ...) with the values to try. A combination that is impossible is listed with the
-    reason. `progress` is told (done, in all) after each plan.
+    reason. `progress` is told (done, in all) after each plan. The rivals come last, for each
+    combination of the choices that matter to them: nothing collected (at the law of age 0), and
+    fresh data with classical noise, of which the server makes the best linear estimate.
 
     >>> from agewise import scenarios
     >>> rows = compare(scenarios.london(), estimator=["plain", "propagated"], mixing=["exact"])
-    >>> [(row.choices["estimator"], row.ages, round(row.gap, 3)) for row in rows]
-    [('plain', [4, 9, 2], 86.515), ('propagated', [9, 9, 4], 10.026)]
+    >>> [(row.choices["estimator"] or row.name, round(row.gap, 3)) for row in rows[:3]]
+    [('plain', 86.515), ('propagated', 10.026), ('nothing collected', 4.709)]
     """
     values = {name: _checked_values(name, given) for name, given in choices.items()}
     total = math.prod(map(len, values.values()))
@@ -179,7 +190,7 @@ def compare(
             rows.append(_row(chosen, best))
         if progress is not None:
             progress(number, total)
-    return Comparison(problem, tuple(rows))
+    return Comparison(problem, (*rows, *_rivals(problem, values)))
 
 
 def shown_ages(ages: Sequence[int]) -> str:
@@ -187,6 +198,34 @@ def shown_ages(ages: Sequence[int]) -> str:
     if len(ages) <= 8:
         return ", ".join(map(str, ages))
     return f"{min(ages)} to {max(ages)} ({len(ages):,} clients)"
+
+
+def _rivals(problem: Problem, values: dict[str, list[Any]]) -> Iterator[ComparisonRow]:
+    """What a sensible person would get without us, with the same knowledge."""
+    told = set()
+    matter = {name: given for name, given in values.items() if name not in OURS}
+    for combination in itertools.product(*matter.values()):
+        chosen = dict(zip(matter, combination, strict=True))
+        shown = {name: chosen.get(name) for name in values}
+        loose = {"estimator": "best", "objective": "exact", "capacity": None}
+        try:
+            one = problem.replace(**{**loose, **chosen})
+            fresh = [0] * len(one.clients)
+            nothing, classical = nothing_collected(one, fresh), classical_fresh(one)
+        except InvalidInput as error:
+            yield ComparisonRow(FRESH, shown, reason=str(error))
+            continue
+        unasked = {**shown, "epsilon": 0.0} if "epsilon" in shown else shown
+        if str(unasked) not in told:  # it is the same for every target
+            told.add(str(unasked))
+            yield ComparisonRow(NOTHING, unasked, gap=nothing, largest_classical_epsilon=0.0)
+        yield ComparisonRow(
+            FRESH,
+            shown,
+            ages=fresh,
+            gap=classical,
+            largest_classical_epsilon=max(c.epsilon or one.epsilon for c in one.clients),
+        )
 
 
 def _row(chosen: dict[str, Any], best: Plan) -> ComparisonRow:
@@ -220,5 +259,7 @@ def _checked_values(name: str, given: Iterable[Any] | str | float | None) -> lis
     return values
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, planned: bool = True) -> str:
+    if value is None:
+        return "none" if planned else "any"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.loss.gap import cost_tables
+from agewise.planning.best import open_tables
 from agewise.planning.plan import VERSION, Assignment, Plan
-from agewise.planning.price import assemble, checked_slots
+from agewise.planning.price import assemble, check_unheard, checked_slots
 from agewise.planning.proof import (
     REMEDY,
     ROUNDING,
@@ -27,7 +28,10 @@ from agewise.planning.proof import (
 from agewise.planning.search import all_tried, exhaustive_bound
 from agewise.problem import Problem
 from agewise.scenario import problem_from_dict
-from agewise.scheduling import Certificate, Schedule, check_schedule
+from agewise.scheduling import Certificate, Schedule, check_gains, check_schedule
+
+WRITTEN = ("nothing_collected", "classical_fresh", "gains", "offset")
+"""What else is kept as it was written, to the last digit."""
 
 SEARCHES = ("certified", "exhaustive")
 """Methods that prove something."""
@@ -63,7 +67,7 @@ def read_plan(text: str) -> Plan:
     for name in [*summary, *(name for name in document if name not in summary)]:
         if name not in ("assignments", "scenario", "proof"):
             _same(name, document.get(name, "missing"), summary.get(name, "unknown"))
-    numbers = {name: document[name] for name in ("objective", "gap", "bound")}
+    numbers = {name: document[name] for name in ("objective", "gap", "bound", *WRITTEN)}
     return replace(fresh, assignments=tuple(written), **numbers)
 
 
@@ -85,8 +89,12 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
     complete = document["complete"]
     if not isinstance(complete, bool):
         raise InvalidInput("plan: complete", complete, "true or false")
+    unheard = document["unheard"]
+    if not isinstance(unheard, list) or not set(unheard) <= set(names):
+        raise InvalidInput("plan: unheard", unheard, "a list of its clients")
+    check_unheard(problem, unheard)
     schedule = Schedule(columns, np.nan, None, 0, complete=complete)
-    plan = assemble(problem, schedule, method, None, first, collected)
+    plan = assemble(problem, schedule, method, None, first, collected, unheard)
     for one, true in zip(written, plan.assignments, strict=True):
         for name, value in vars(true).items():
             _same(f"{name} of client {one.client!r}", getattr(one, name), value)
@@ -122,11 +130,17 @@ def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certifi
         if not isinstance(proof, AllTried):
             raise InvalidInput("plan: proof", "multipliers", "all schedules tried", REMEDY)
         return all_tried(exhaustive_bound(problem))
-    tables = cost_tables(problem)
-    u = open_costs(problem, tables, plan.collect_at, plan.planned_from, plan.collected)
     tree = None if isinstance(proof, AllTried) else proof
     schedule = Schedule(columns, plan.objective, -math.inf, 0, proof=tree)
-    certificate = check_schedule(schedule, u, tables.b, problem.capacity)
+    told = (plan.collect_at, plan.planned_from, plan.collected)
+    if problem.estimator == "best":
+        known = open_tables(problem, *told, plan.unheard)
+        gains = np.asarray(plan.gains, float).reshape(len(columns), -1)
+        certificate = check_gains(replace(schedule, gains=gains), known, problem.capacity)
+    else:
+        tables = cost_tables(problem)
+        u = open_costs(problem, tables, *told)
+        certificate = check_schedule(schedule, u, tables.b, problem.capacity)
     if not certificate.holds or not math.isfinite(certificate.lower_bound):
         why = "its multipliers show nothing" if certificate.holds else certificate.reason
         raise InvalidInput("plan: proof", f"one that does not hold ({why})", "a proof", REMEDY)
@@ -161,7 +175,9 @@ def _no_constant(word: str) -> float:
 
 
 SEARCHED = 1e-7
-"""Relative room for Theorem 1, whose minimum is searched for."""
+"""Relative room for what is searched or solved for: Theorem 1, and gains."""
+
+SOLVED = ("bound", "gains", "offset")
 
 
 def _same(name: str, written: Any, true: Any) -> None:
@@ -172,7 +188,7 @@ def _same(name: str, written: Any, true: Any) -> None:
         return
     numbers = isinstance(true, float) and isinstance(written, int | float)
     numbers = numbers and not isinstance(written, bool)
-    room = SEARCHED if name == "bound" else ROUNDING
+    room = SEARCHED if name in SOLVED else ROUNDING
     if (written == true and (numbers or type(written) is type(true))) or (
         numbers and math.isclose(written, true, rel_tol=room, abs_tol=1e-300)
     ):

@@ -29,7 +29,7 @@ from agewise.scheduling.schedule import relative_gap
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,12 @@ class Plan:
     `proof` is what shows the lower bound, `certificate` what checking it gave. A plan made anew
     on the way was made in slot `planned_from`, when those in `collected` had collected already
     (None: from the start).
-    `complete` is false if its search was interrupted.
+    `complete` is false if its search was interrupted. Nothing is heard of the clients in `unheard`.
+    `nothing_collected` is the loss of a server that publishes the mean it knows, at the law of
+    this plan's ages; `classical_fresh` that of fresh data with classical noise and the best use of
+    what the server knows. `gains` is what the server multiplies each release by, one number per
+    client (or a list, one per coordinate), before it adds `offset`: the weights and 0, but for the
+    estimator `best`.
     """
 
     problem: Problem
@@ -74,6 +79,11 @@ class Plan:
     planned_from: int | None = None
     collected: tuple[str, ...] = ()
     complete: bool = True
+    unheard: tuple[str, ...] = ()
+    nothing_collected: float = math.nan
+    classical_fresh: float = math.nan
+    gains: list[Any] = field(default_factory=list)
+    offset: list[float] = field(default_factory=list)
     proof: Proof | None = field(default=None, compare=False)
     certificate: Certificate | None = field(default=None, compare=False)
 
@@ -102,6 +112,11 @@ class Plan:
         """The noise scale of each client."""
         return [a.noise_scale for a in self.assignments]
 
+    @property
+    def verdict(self) -> str | None:
+        """What to do instead, where something simpler is as good; None where nothing is."""
+        return verdict(self.gap, self.nothing_collected, self.classical_fresh)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data; infinities become the word "inf"."""
         return {
@@ -119,6 +134,11 @@ class Plan:
             "lower_bound": self.lower_bound,
             "relative_gap": self.relative_gap,
             "gap": self.gap,
+            "nothing_collected": self.nothing_collected,
+            "classical_fresh": self.classical_fresh,
+            "gains": self.gains,
+            "offset": self.offset,
+            "unheard": list(self.unheard),
             "bound": self.bound,
             "bound_evaluation": self.bound_evaluation,
             "complete": self.complete,
@@ -187,7 +207,12 @@ class Plan:
     def facts(self) -> list[tuple[str, str]]:
         """What there is to say besides the clients: loss, bounds, proof and notes."""
         square = f" {self.problem.release_unit}²" if self.problem.release_unit else ""
-        facts = [("loss gap", f"{self.gap:.6g}{square}")]
+        facts = [] if self.verdict is None else [("verdict", self.verdict)]
+        facts += [
+            ("loss gap", f"{self.gap:.6g}{square}"),
+            ("nothing collected", f"{self.nothing_collected:.6g}{square}, at ε = 0"),
+            ("classical, fresh", f"{self.classical_fresh:.6g}{square}, server's knowledge used"),
+        ]
         if self.bound is not None:
             facts.append(("Theorem 1 bound", f"{self.bound:.6g}{square} ({self.bound_evaluation})"))
         if self.lower_bound is None:
@@ -215,6 +240,22 @@ class Plan:
         more = left_out(len(self.assignments))
         facts = [*self.facts(), *(("note", note) for note in self.notes)]
         return html_table(self.title, *self.table(MOST_SHOWN), more) + html_facts(facts)
+
+
+WORTH = 0.01
+"""How much of the loss a plan must save over something simpler to be worth its while."""
+
+
+def verdict(gap: float, nothing: float, fresh: float) -> str | None:
+    """Say what is as good as a plan of this loss and simpler: nothing collected, or fresh data."""
+    if gap > (1 - WORTH) * nothing and nothing * (1 - WORTH) <= fresh:
+        return f"Collect nothing: what the server knows already loses {nothing:.6g}, at ε = 0."
+    if gap > fresh * (1 + 1e-9):
+        return (
+            f"Collect fresh data, and let the server use what it knows: that loses {fresh:.6g} "
+            "with classical noise (estimator best)."
+        )
+    return None
 
 
 def in_words(value: Any) -> Any:

@@ -10,23 +10,33 @@ from numpy.typing import ArrayLike
 
 from agewise.checks import whole
 from agewise.errors import InvalidInput
-from agewise.loss.bound import loss_bound
-from agewise.loss.gap import CostTables, cost_tables
+from agewise.loss.bound import has_bound, loss_bound
+from agewise.loss.estimator import estimator_of
+from agewise.loss.gap import (
+    classical_fresh,
+    cost_tables,
+    known_tables,
+    loss_gap,
+    nothing_collected,
+)
 from agewise.planning.notes import search_notes, warnings
 from agewise.planning.plan import Assignment, Plan
 from agewise.planning.proof import proof_of, stated_bound
 from agewise.problem import Problem
-from agewise.scheduling import Certificate, Schedule, table_objective
-from agewise.terms import achieved_epsilon
+from agewise.scheduling import Certificate, Schedule
+from agewise.terms import SlotTable, achieved_epsilon
 
 BOUND_CLIENTS = 64
 """Clients beyond which a plan does not evaluate Theorem 1 unless it is the objective."""
 
 
-def price(problem: Problem, slots: ArrayLike, method: str = "given") -> Plan:
+def price(
+    problem: Problem, slots: ArrayLike, method: str = "given", unheard: Sequence[str] = ()
+) -> Plan:
     """Return the plan in which each client collects in the slot given for it, one per client.
 
     `method` says in a word or two where the slots come from. Nothing is proven about them.
+    Nothing is heard of the clients in `unheard` (estimator `best` only).
 
     Guarantees
         Every client's aged ε is at most the problem's, under the assumptions of its `mixing`.
@@ -41,7 +51,24 @@ def price(problem: Problem, slots: ArrayLike, method: str = "given") -> Plan:
     checked = checked_slots(problem, slots)
     if method in ("certified", "exhaustive"):
         raise InvalidInput("method", repr(method), "a name that claims no search", "Use plan().")
-    return assemble(problem, Schedule(np.array(checked) - 1, np.nan, None, 0), method)
+    check_unheard(problem, unheard)
+    schedule = Schedule(np.array(checked) - 1, np.nan, None, 0)
+    return assemble(problem, schedule, method, unheard=unheard)
+
+
+def check_unheard(problem: Problem, unheard: Sequence[str]) -> None:
+    """Refuse clients that are not there, and a weighted mean without some of its clients."""
+    names = [client.name for client in problem.clients]
+    for name in unheard:
+        if name not in names:
+            raise InvalidInput("unheard", repr(name), "one of " + ", ".join(names))
+    if unheard and problem.estimator != "best":
+        raise InvalidInput(
+            "unheard",
+            repr(list(unheard)),
+            f"nobody, with estimator {problem.estimator!r}",
+            "Only the estimator best can do without a client.",
+        )
 
 
 def checked_slots(problem: Problem, slots: ArrayLike) -> list[int]:
@@ -73,18 +100,27 @@ def assemble(
     certificate: Certificate | None = None,
     planned_from: int | None = None,
     collected: Sequence[str] = (),
+    unheard: Sequence[str] = (),
 ) -> Plan:
     """Turn the columns that a search chose into a plan; `certificate` is the check of its proof.
 
     An objective that is NaN is computed: the bound where that was minimised, else the gap.
     """
-    tables = cost_tables(problem)
-    assignments = _assignments(problem, tables, schedule.columns.tolist())
+    best = problem.estimator == "best"
+    slots = known_tables(problem).slots if best else cost_tables(problem).slots
+    assignments = _assignments(problem, slots, schedule.columns.tolist())
+    ages = [a.age for a in assignments]
     bound = None
-    few = len(assignments) <= BOUND_CLIENTS and problem.learner.kind == "mean"
+    few = len(assignments) <= BOUND_CLIENTS and has_bound(problem)
     if problem.objective == "bound" or few:
-        bound = loss_bound(problem, [a.age for a in assignments])
-    gap = float(table_objective(tables.u, tables.b)(schedule.columns[None])[0])
+        bound = loss_bound(problem, ages)
+    if best:
+        estimate = estimator_of(problem, (schedule.columns + 1).tolist(), unheard)
+        gap, gains, offset = estimate.gap, estimate.gains, estimate.offset
+    else:
+        gap = loss_gap(problem, ages)
+        gains = np.repeat(problem.weights[:, None], problem.width, axis=1)
+        offset = np.zeros(problem.width)
     objective = schedule.objective
     if np.isnan(objective):
         by_bound = problem.objective == "bound" and method != "certified"
@@ -105,13 +141,18 @@ def assemble(
         planned_from=planned_from,
         collected=tuple(collected),
         complete=schedule.complete,
+        unheard=tuple(unheard),
+        nothing_collected=nothing_collected(problem, ages),
+        classical_fresh=classical_fresh(problem),
+        gains=gains[:, 0].tolist() if gains.shape[1] == 1 else gains.tolist(),
+        offset=offset.tolist(),
         proof=None if certificate is None else proof_of(schedule),
         certificate=certificate,
     )
 
 
 def _assignments(
-    problem: Problem, tables: CostTables, columns: list[int]
+    problem: Problem, slots: tuple[SlotTable, ...], columns: list[int]
 ) -> tuple[Assignment, ...]:
     return tuple(
         Assignment(
@@ -125,5 +166,5 @@ def _assignments(
             aged_epsilon=achieved_epsilon(client, problem, table, column),
             fingerprint=client.process.fingerprint,
         )
-        for client, table, column in zip(problem.clients, tables.slots, columns, strict=True)
+        for client, table, column in zip(problem.clients, slots, columns, strict=True)
     )

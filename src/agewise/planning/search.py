@@ -14,8 +14,9 @@ from agewise.arrays import Array
 from agewise.checks import one_of, whole
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.loss.bound import schedule_bounds
-from agewise.loss.gap import CostTables, cost_tables
+from agewise.loss.gap import CostTables, cost_tables, known_tables
 from agewise.loss.simulation import checked_generator, client_errors
+from agewise.planning.best import open_tables, search_best
 from agewise.planning.plan import Plan
 from agewise.planning.price import assemble
 from agewise.planning.proof import certify, open_costs
@@ -49,7 +50,8 @@ def plan(
     """Decide when each client collects, and how much noise it adds.
 
     `method`: `certified` searches in near-linear time and proves how good its schedule is,
-    `exhaustive` tries every schedule (the paper's search), `random` draws one. Certified search
+    `exhaustive` tries every schedule (the paper's search), `random` draws one. With the estimator
+    `best` the server's gains are chosen together with the schedule. Certified search
     minimises the closed form, whatever the objective: Theorem 1 and simulation do not separate
     by client. With `keep_best`, Ctrl-C ends it with the best schedule so far. `rng` is for
     `random` and for exhaustive search by the objective `simulated`, which draws `trials`.
@@ -64,6 +66,8 @@ def plan(
     ([9, 9, 8], 1045.025)
     """
     one_of("method", method, SEARCH_METHODS)
+    if problem.estimator == "best" and method != "random":
+        return _with_gains(problem, method, progress)
     tables = cost_tables(problem)
     clients, slots = tables.u.shape
     exact = table_objective(tables.u, tables.b)
@@ -125,11 +129,13 @@ def replan(
             f"{crowd[0][1]} clients in slot {crowd[0][0]}",
             f"{problem.capacity} at most, the capacity",
         )
+    if problem.estimator == "best":
+        return _again_with_gains(current, first, slots, gone, progress)
     kept = [c for c in problem.clients if c.name not in gone]
     if gone and kept and kept[0].weight is not None:
         total = sum(float(c.weight or 0) for c in kept)
         kept = [replace(c, weight=float(c.weight or 0) / total) for c in kept]
-    rest = problem.replace(clients=kept)
+    rest = problem.keep(kept)
     tables = cost_tables(rest)
     u = open_costs(rest, tables, [slots.get(c.name, 1) for c in kept], first, slots)
     old = cost_tables(problem)
@@ -140,6 +146,28 @@ def replan(
     )
     certificate = _checked(schedule, u, tables.b, rest)
     return assemble(rest, schedule, "certified", certificate, first, tuple(slots))
+
+
+def _with_gains(problem: Problem, method: str, progress: Progress | None) -> Plan:
+    """A plan for the best estimate: the schedule and its gains are searched for together."""
+    tables, every = known_tables(problem).gains, method == "exhaustive"
+    found, checked = search_best(tables, problem.capacity, every=every, progress=progress)
+    return assemble(problem, found, method, checked)
+
+
+def _again_with_gains(
+    current: Plan, first: int, slots: dict[str, int], gone: set[str], progress: Progress | None
+) -> Plan:
+    """The rest of a plan for the best estimate, whose target stays that of all clients."""
+    problem = current.problem
+    silent = tuple(c.name for c in problem.clients if c.name in gone or c.name in current.unheard)
+    if len(silent) == len(problem.clients):
+        raise InvalidInput("lost", "all clients", "some clients that can still be heard")
+    held = {a.client: a.collect_at for a in current.assignments} | slots
+    places = [held[c.name] for c in problem.clients]
+    tables = open_tables(problem, places, first, slots, silent)
+    found, checked = search_best(tables, problem.capacity, progress=progress)
+    return assemble(problem, found, "certified", checked, first, tuple(slots), silent)
 
 
 def _checked(schedule: Schedule, u: Array, b: Array, problem: Problem) -> Certificate:

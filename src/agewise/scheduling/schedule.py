@@ -39,6 +39,7 @@ class Schedule:
     schedule was looked at. `multipliers` and `prices` are those of the whole. For rows that stand
     for several clients, `allocation` `[m, T]` says how many of them take each column, and
     `columns` the column that most of them take. `complete` is false after an interruption.
+    `gains` `[m, C]` are those of the best estimate, where the server uses what it knows.
     """
 
     columns: NDArray[np.intp]
@@ -50,6 +51,7 @@ class Schedule:
     allocation: NDArray[np.int64] | None = None
     proof: Leaf | Split | None = None
     complete: bool = True
+    gains: Array | None = None
 
     @property
     def schedule(self) -> NDArray[np.intp]:

@@ -1,0 +1,130 @@
+"""The best linear estimate from what the server knows and what it hears: tables and gains.
+
+The loss of a schedule t with gains k, one per client and coordinate of the learner, is
+
+    Σ_i [base_i(t_i) − 2k_i cross_i(t_i) + k_i² power_i(t_i)]
+    + ‖Σ_i (common_i − k_i heard_i(t_i))‖²,
+
+added up over coordinates. For given columns the best gains are those of the best linear estimate,
+found with matrices no larger than the number of factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agewise.arrays import Array
+from agewise.errors import InvalidInput
+
+Evaluate = Callable[[NDArray[np.intp]], Array]
+
+
+@dataclass(frozen=True)
+class GainTables:
+    """What the server knows of each client and column: covariances with the target, and factors.
+
+    `base` `[m, T]` is what a client adds where it is not heard (infinite: the column is forbidden),
+    `cross` and `power` `[m, T, C]` the covariance of its release with its part of the target and
+    the variance of the release, noise included, `common` `[m, C, F]` and `heard` `[m, T, C, F]`
+    how its part and its release move with the common factors.
+    """
+
+    base: Array
+    cross: Array
+    power: Array
+    common: Array
+    heard: Array
+
+    def __post_init__(self) -> None:
+        shape = (*self.base.shape, *self.cross.shape[2:])
+        factors = self.heard.shape[-1:]
+        wanted = {
+            "base": self.base.shape[:2],
+            "cross": shape,
+            "power": shape,
+            "common": (shape[0], *shape[2:], *factors),
+            "heard": (*shape, *factors),
+        }
+        for name, expected in wanted.items():
+            array = getattr(self, name)
+            if array.shape != expected or 0 in array.shape[:2]:
+                raise InvalidInput(name, f"of shape {array.shape}", f"shape {expected}, not empty")
+            bad = np.isnan(array) | np.isneginf(array) if name == "base" else ~np.isfinite(array)
+            if bad.any():
+                raise InvalidInput(name, float(array[bad][0]), "finite numbers")
+        if not (self.power > 0).all():
+            raise InvalidInput("power", float(self.power.min()), "above 0")
+        if np.isposinf(self.base).all(axis=1).any():
+            row = int(np.isposinf(self.base).all(axis=1).argmax())
+            raise InvalidInput(f"base[{row}]", "infinite in every slot", "one allowed slot or more")
+
+    @property
+    def clients(self) -> int:
+        """How many rows there are."""
+        return len(self.base)
+
+    @property
+    def slots(self) -> int:
+        """How many columns there are."""
+        return int(self.base.shape[1])
+
+
+def gain_objective(tables: GainTables) -> Evaluate:
+    """Return the evaluation of schedules `[k, m]`, each with its best gains."""
+    total = tables.common.sum(axis=0)  # [C, F]
+    base = float((total**2).sum())
+    identity = np.eye(total.shape[1])
+    # q = cross + heard·(sum of common): covariance of a release with the whole target
+    q = tables.cross + np.einsum("itcf,cf->itc", tables.heard, total)
+
+    def evaluate(schedules: NDArray[np.intp]) -> Array:
+        count = len(schedules)
+        value = np.full(count, base)
+        told = np.zeros((count, *total.shape))
+        shared = np.broadcast_to(identity, (count, len(total), *identity.shape)).copy()
+        for i in range(tables.clients):  # client by client: all at once would not fit in memory
+            picked = schedules[:, i]
+            power, own, heard = (x[i, picked] for x in (tables.power, q, tables.heard))
+            value += tables.base[i, picked] - (own**2 / power).sum(axis=1)
+            told += heard * (own / power)[..., None]
+            shared += np.einsum("kcf,kcg,kc->kcfg", heard, heard, 1 / power)
+        if total.shape[1]:
+            solved = np.linalg.solve(shared, told[..., None])[..., 0]
+            value += (told * solved).sum(axis=(1, 2))
+        return value
+
+    return evaluate
+
+
+def best_gains(tables: GainTables, columns: NDArray[np.intp]) -> Array:
+    """Return the gains `[m, C]` of the best linear estimate at these columns."""
+    rows = np.arange(tables.clients)
+    power, heard = tables.power[rows, columns], tables.heard[rows, columns]
+    total = tables.common.sum(axis=0)
+    q = tables.cross[rows, columns] + np.einsum("icf,cf->ic", heard, total)
+    scaled = q / power
+    if not total.shape[1]:
+        return np.asarray(scaled)
+    shared = np.eye(total.shape[1]) + np.einsum("icf,icg,ic->cfg", heard, heard, 1 / power)
+    told = np.einsum("icf,ic->cf", heard, scaled)
+    solved = np.linalg.solve(shared, told[..., None])[..., 0]
+    return np.asarray(scaled - np.einsum("icf,cf->ic", heard, solved) / power)
+
+
+def gap_of(tables: GainTables, columns: NDArray[np.intp], gains: Array) -> float:
+    """Return the objective at columns and gains, whether the gains are the best or not."""
+    rows = np.arange(tables.clients)
+    cross, power = tables.cross[rows, columns], tables.power[rows, columns]
+    own = tables.base[rows, columns].sum() + (gains**2 * power - 2 * gains * cross).sum()
+    left = (tables.common - gains[..., None] * tables.heard[rows, columns]).sum(axis=0)
+    return float(own + (left**2).sum())
+
+
+def nothing_heard(tables: GainTables, columns: NDArray[np.intp]) -> float:
+    """Return the objective where every gain is 0: the server publishes what it knows."""
+    common = tables.common.sum(axis=0)
+    return float(tables.base[np.arange(tables.clients), columns].sum() + (common**2).sum())

@@ -1,0 +1,162 @@
+"""What every kind of knowledge promises; one class per kind inherits it."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import agewise as aw
+from agewise.knowledge import Independent, Level, Levels, Measured
+from agewise.loss.gap import all_moments, known_tables
+from agewise.scenario import problem_from_dict, problem_to_dict
+from random_knowledge import measured
+
+STATES = [1.0, 4.0, 9.0]
+
+
+def problem(**choices):
+    rng = np.random.default_rng(4)
+    clients = [
+        aw.Client(name, aw.MarkovChain(rng.dirichlet(np.ones(3), 3), STATES), samples=20)
+        for name in ("a", "b", "c")
+    ]
+    return aw.Problem(clients, 4, 0.5, **{"estimator": "best", **choices})
+
+
+class KnowledgeContract:
+    choices: ClassVar = {}
+
+    @pytest.fixture
+    def known(self):
+        return problem(**self.choices)
+
+    def test_moments_are_covariances(self, known):
+        """Own and shared parts together are a covariance matrix of target and releases."""
+        for _, moments in all_moments(known):
+            for slot in range(known.aggregate_at):
+                for c in range(known.width):
+                    own = np.array(
+                        [
+                            [moments.target_variance[slot, c], moments.covariance[slot, c]],
+                            [moments.covariance[slot, c], moments.variance[slot, c]],
+                        ]
+                    )
+                    assert np.linalg.eigvalsh(own)[0] >= -1e-12
+        assert moments.factors.shape == (4, known.width, moments.target_factors.shape[-1])
+
+    def test_guarantee_the_best_estimate_is_never_worse_than_nothing_collected(self, known):
+        rng = np.random.default_rng(7)
+        for _ in range(20):
+            ages = rng.integers(0, 4, 3).tolist()
+            tables = known_tables(known)
+            assert tables.gains.clients == 3
+            nothing = aw.price(known, [4 - age for age in ages]).nothing_collected
+            assert aw.loss_gap(known, ages) <= nothing * (1 + 1e-12)
+
+    def test_it_is_subset_with_its_clients(self, known):
+        kept = known.keep(known.clients[1:])
+        assert [c.name for c in kept.clients] == ["b", "c"]
+        whole, part = list(all_moments(known)), list(all_moments(kept))
+        for (_, one), (_, other) in zip(whole[1:], part, strict=True):
+            assert one.factors == pytest.approx(other.factors)
+            assert one.target_variance == pytest.approx(other.target_variance)
+
+    def test_it_travels_with_the_scenario_and_the_plan(self, known):
+        assert problem_from_dict(problem_to_dict(known)) == known
+        plan = aw.plan(known)
+        assert aw.Plan.from_json(plan.to_json()) == plan
+        assert plan.gap <= plan.classical_fresh * (1 + 1e-12)
+        assert any(known.known.words() in note for note in plan.notes)
+
+    def test_equal_knowledge_is_one_key(self, known):
+        again = problem(**self.choices)
+        assert known.known == again.known
+        assert hash(known) == hash(again)
+
+
+class TestIndependent(KnowledgeContract):
+    def test_kind(self, known):
+        assert known.known == Independent()
+
+
+class TestLevel(KnowledgeContract):
+    choices: ClassVar = {"level": Level(2.0, 0.9)}
+
+    def test_covariances_are_the_stated_ones(self, known):
+        _, moments = next(iter(all_moments(known)))
+        shared = moments.factors[:, 0] @ moments.factors[:, 0].T
+        lags = np.abs(np.subtract.outer(np.arange(4), np.arange(4)))
+        assert shared == pytest.approx(4.0 * 0.9**lags)
+        assert moments.target_factors[0] == pytest.approx(moments.factors[-1, 0])
+
+
+class TestSeveralLevels(KnowledgeContract):
+    choices: ClassVar = {
+        "level": [Level([1.0, -2.0, 0.0], [1.0, 0.5, 0.25, 0.125]), Level(3.0, 1.0)]
+    }
+
+    def test_loadings_may_differ(self, known):
+        assert isinstance(known.known, Levels)
+        moments = [known for _, known in all_moments(known)]
+        together = moments[0].factors[:, 0] @ moments[1].factors[:, 0].T
+        lags = np.abs(np.subtract.outer(np.arange(4), np.arange(4)))
+        assert together == pytest.approx(-2.0 * 0.5**lags + 9.0)
+
+
+class TestMeasured(KnowledgeContract):
+    choices: ClassVar = {"knowledge": measured(("a", "b", "c"), slots=4, states=3)}
+
+    def test_it_knows_every_estimator_and_learner(self):
+        assert isinstance(problem(**self.choices).known, Measured)
+        for estimator in ("plain", "propagated", "best"):
+            one = problem(**{**self.choices, "estimator": estimator, "learner": aw.Histogram()})
+            assert aw.plan(one).gap > 0
+
+
+BEST = {"estimator": "best"}
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"level": Level([1.0, 2.0], 0.9)}, "loading is 2 numbers; allowed: one number, or 3"),
+        ({"level": Level(1.0, [1.0, 0.9])}, "correlation is 2 lags; allowed: one number, or 4"),
+        ({"level": Level(1.0, [1.0, 0.99, 0.1, 0.0])}, "positive semi-definite"),
+        ({"level": "high"}, "a Level"),
+        ({"level": Level(1.0, 0.9), "estimator": "propagated"}, "best or plain"),
+        ({"level": Level(1.0, 0.9), "learner": aw.Histogram()}, "one number per record"),
+        ({"objective": "bound"}, "objective is 'bound' with the server's knowledge"),
+        ({"knowledge": measured(("a", "b", "x"), slots=4, states=3)}, "not in the problem: 'x'"),
+        ({"knowledge": measured(("a", "b"), slots=4, states=3)}, "no word of: 'c'"),
+        ({"knowledge": measured(("b", "a", "c"), slots=4, states=3)}, "another order"),
+        ({"knowledge": measured(("a", "b", "c"), slots=5, states=3)}, "5 slots and 3 states"),
+        ({"knowledge": measured(("a", "b", "c"), slots=4, states=2)}, "4 slots and 2 states"),
+        ({"knowledge": {"days": 3}}, "measured knowledge, or none"),
+        (
+            {"knowledge": measured(("a", "b", "c"), 4, 3), "level": Level(1.0, 0.9)},
+            "given with measured knowledge",
+        ),
+    ],
+)
+def test_knowledge_that_does_not_fit_is_refused(choices, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        problem(**{**BEST, **choices})
+
+
+@pytest.mark.parametrize(
+    ("loading", "correlation", "words"),
+    [
+        (1.0, 1.2, "correlation is 1.2; allowed: from 0 to 1"),
+        (1.0, -0.1, "correlation is -0.1"),
+        (1.0, float("nan"), "correlation is nan"),
+        (1.0, [0.9, 0.8], "starts with 1"),
+        (1.0, [], "starts with 1"),
+        (1.0, [1.0, 2.0], r"correlation\[1\] is 2.0"),
+        (float("inf"), 0.9, "loading is inf"),
+        ([[1.0]], 0.9, "loading is of shape"),
+        ([], 0.9, "loading is empty"),
+    ],
+)
+def test_bad_levels_are_refused(loading, correlation, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        Level(loading, correlation)
