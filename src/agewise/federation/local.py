@@ -331,7 +331,7 @@ class _LocalRun:
         if self.ledgers is not None:
             probe_folder("ledgers", self.ledgers)
         for client in self.problem.clients:
-            refuse_shift(client.process, self.settings.starts_at, self.problem.aggregate_at)
+            refuse_shift(client.process, self.settings.starts_at)
         self.rehearse()
 
     def rehearse(self) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 
 from agewise.planning.plan import Assignment
 from agewise.problem import Problem
-from agewise.process import MeasuredLaw
 
 BARE = 10.0
 """ε beyond which a release protects hardly anything of what that ε is about."""
@@ -52,7 +51,7 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
     measured = {
         (c.process.confidence, c.process.assumes)
         for c in problem.clients
-        if isinstance(c.process, MeasuredLaw)
+        if c.process.confidence < 1
     }
     for confidence, assumes in sorted(measured):
         notes.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,7 +35,11 @@ class MarkovChain:
     (True, True)
     """
 
+    kind = "chain"
     markov = True
+    day = 1
+    confidence = 1.0
+    assumes = ""
 
     def __init__(self, transition: ArrayLike, states: ArrayLike) -> None:
         self.transition = as_transition(transition)
@@ -68,6 +73,19 @@ class MarkovChain:
 
     def __hash__(self) -> int:
         return hash((self.transition.tobytes(), self.states.tobytes()))
+
+    @property
+    def homogeneous(self) -> MarkovChain:
+        """The chain itself: all slots are alike."""
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """The chain as plain data, without its states."""
+        return {"kind": self.kind, "transition": self.transition.tolist()}
+
+    def knows(self, collect_at: int, aggregate_at: int) -> bool:  # noqa: ARG002
+        """Always: a matrix tells about every two slots."""
+        return True
 
     @cached_property
     def stationary(self) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,7 +34,11 @@ class PeriodicChain:
            [0.18, 0.82]])
     """
 
+    kind = "periodic"
     markov = True
+    homogeneous = None
+    confidence = 1.0
+    assumes = ""
 
     def __init__(self, transitions: ArrayLike, states: ArrayLike) -> None:
         matrices = finite_array("transitions", transitions, "one square matrix a slot of the day")
@@ -75,6 +80,19 @@ class PeriodicChain:
     def slots_per_day(self) -> int:
         """How many slots until the matrices repeat."""
         return int(self.transitions.shape[0])
+
+    @property
+    def day(self) -> int:
+        """The same by the name that every process has for it."""
+        return self.slots_per_day
+
+    def to_dict(self) -> dict[str, Any]:
+        """The chain as plain data, without its states."""
+        return {"kind": self.kind, "transitions": self.transitions.tolist()}
+
+    def knows(self, collect_at: int, aggregate_at: int) -> bool:  # noqa: ARG002
+        """Always: the matrices tell about every two slots."""
+        return True
 
     @cached_property
     def laws(self) -> Array:
