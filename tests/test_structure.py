@@ -127,6 +127,16 @@ def test_no_assert_guards_anything_in_the_package():
         assert not any(isinstance(node, ast.Assert) for node in nodes), path
 
 
+def test_infinity_is_spelt_in_one_place():
+    spelt = {
+        str(path.relative_to(PACKAGE))
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value == "inf"
+    }
+    assert spelt == {"wording.py"}
+
+
 PROCESSES = {"MarkovChain", "MeasuredLaw", "PeriodicChain"}
 KNOW_PROCESSES = ("process/", "scenario.py")
 """Where it may matter which process it is; everywhere else it is what it says of itself."""

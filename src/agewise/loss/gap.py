@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.arrays import Array
+from agewise.arrays import Array, frozen
 from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.learning import Learner
@@ -55,7 +55,7 @@ def cost_tables(problem: Problem) -> CostTables:
             "epsilon", problem.epsilon, "a target that finite noise can meet", "Raise epsilon."
         )
     bias = bias[..., 0] if bias.shape[2] == 1 else bias
-    return CostTables(_frozen(spread + noise), _frozen(bias), _frozen(spread), slots)
+    return CostTables(frozen(spread + noise), frozen(bias), frozen(spread), slots)
 
 
 def _moments(client: Client, learner: Learner, table: SlotTable) -> tuple[Array, Array]:
@@ -129,8 +129,3 @@ def schedule_cells(problem: Problem, ages: ArrayLike) -> tuple[NDArray[np.intp],
         for client, age in zip(problem.clients, given, strict=True)
     ]
     return np.arange(len(checked)), last - np.array(checked, dtype=np.intp)
-
-
-def _frozen(array: Array) -> Array:
-    array.setflags(write=False)
-    return array

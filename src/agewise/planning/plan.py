@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from agewise.report.tables import (
 from agewise.scenario import problem_to_dict
 from agewise.scheduling import Certificate
 from agewise.scheduling.schedule import relative_gap
+from agewise.wording import in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -215,12 +215,3 @@ class Plan:
         more = left_out(len(self.assignments))
         facts = [*self.facts(), *(("note", note) for note in self.notes)]
         return html_table(self.title, *self.table(MOST_SHOWN), more) + html_facts(facts)
-
-
-def in_words(value: Any) -> Any:
-    """Replace infinities, for which JSON has no word, by one."""
-    if isinstance(value, dict):
-        return {k: in_words(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [in_words(v) for v in value]
-    return "inf" if isinstance(value, float) and math.isinf(value) else value

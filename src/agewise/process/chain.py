@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.arrays import Array, draw_states
-from agewise.checks import finite_array, whole
+from agewise.arrays import Array, draw_states, frozen
+from agewise.checks import finite_array, random_generator, whole
 from agewise.errors import InvalidInput
 from agewise.process.joint import JointLaw, as_law, as_states, as_transition, fingerprint
 
@@ -93,9 +93,7 @@ class MarkovChain:
 
         Raises `InvalidInput` where it is not unique: two or more closed classes.
         """
-        law: Array = stationary_laws(self.transition[None])[0]
-        law.setflags(write=False)
-        return law
+        return frozen(stationary_laws(self.transition[None])[0])
 
     @cached_property
     def recurrent(self) -> NDArray[np.bool_]:
@@ -332,10 +330,7 @@ def sample(
     rng: np.random.Generator, start: Array, cumulative: list[Array], size: int, states: Array
 ) -> Array:
     """Draw paths by inverting the cumulative rows, all paths at once, slot by slot."""
-    if not isinstance(rng, np.random.Generator):
-        raise InvalidInput(
-            "rng", repr(rng), "a numpy.random.Generator", "Use numpy.random.default_rng(seed)."
-        )
+    random_generator(rng)
     size = whole("size", size, 1)
     path = np.empty((size, len(cumulative) + 1), dtype=np.intp)
     path[:, 0] = draw_states(np.broadcast_to(np.cumsum(start), (size, states.size)), rng)

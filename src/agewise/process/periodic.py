@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.arrays import Array
+from agewise.arrays import Array, frozen
 from agewise.checks import finite_array, whole
 from agewise.errors import InvalidInput
 from agewise.process.chain import (
@@ -46,10 +46,9 @@ class PeriodicChain:
             raise InvalidInput(
                 "transitions", f"of shape {matrices.shape}", "shape (slots of the day, S, S)"
             )
-        self.transitions = np.stack(
-            [as_transition(m, f"transitions[{k}]") for k, m in enumerate(matrices)]
+        self.transitions = frozen(
+            np.stack([as_transition(m, f"transitions[{k}]") for k, m in enumerate(matrices)])
         )
-        self.transitions.setflags(write=False)
         self.states = as_states(states)
         if self.states.size != self.transitions.shape[1]:
             raise InvalidInput(
@@ -104,9 +103,7 @@ class PeriodicChain:
         for matrix in self.transitions[:-1]:
             following = laws[-1] @ matrix
             laws.append(following / following.sum())
-        stacked = np.stack(laws)
-        stacked.setflags(write=False)
-        return stacked
+        return frozen(np.stack(laws))
 
     @cached_property
     def settled(self) -> int | None:
