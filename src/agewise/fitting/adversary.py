@@ -15,7 +15,7 @@ from scipy.stats import t as student
 from agewise.arrays import Array
 from agewise.checks import whole
 from agewise.errors import InvalidInput
-from agewise.fitting.laws import WEEK, Codes, fit_chain
+from agewise.fitting.laws import WEEK, Codes, fit_chain, tally
 from agewise.fitting.report import Fit
 from agewise.fitting.states import States
 from agewise.mixing import delta
@@ -153,9 +153,7 @@ def _pairs(
 
 
 def _table(old: Codes, new: Codes, size: int) -> Array:
-    good = old >= 0
-    counts = np.zeros((size, size))
-    np.add.at(counts, (old[good], new[good]), 1)
+    counts = tally(old[None], new[None], size)[0]
     return np.asarray(counts / max(counts.sum(), 1))
 
 
