@@ -127,6 +127,62 @@ def test_no_assert_guards_anything_in_the_package():
         assert not any(isinstance(node, ast.Assert) for node in nodes), path
 
 
+def test_infinity_is_spelt_in_one_place():
+    spelt = {
+        str(path.relative_to(PACKAGE))
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value == "inf"
+    }
+    assert spelt == {"wording.py"}
+
+
+PROCESSES = {"MarkovChain", "MeasuredLaw", "PeriodicChain"}
+KNOW_PROCESSES = ("process/", "scenario.py")
+"""Where it may matter which process it is; everywhere else it is what it says of itself."""
+
+
+def told_apart(tree):
+    """Names of process classes that a file tests objects for."""
+    for node in ast.walk(tree):
+        tested = []
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {
+            "isinstance",
+            "issubclass",
+        }:
+            tested = node.args[1:]
+        elif isinstance(node, ast.Compare):
+            tested = node.comparators
+        elif isinstance(node, ast.MatchClass):
+            tested = [node.cls]
+        for part in tested:
+            for name in ast.walk(part):
+                word = getattr(name, "id", getattr(name, "attr", ""))
+                if word in PROCESSES:
+                    yield word
+
+
+def test_processes_are_asked_not_told_apart():
+    for path in modules():
+        if not str(path.relative_to(PACKAGE)).startswith(KNOW_PROCESSES):
+            assert not list(told_apart(ast.parse(path.read_text()))), path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "isinstance(process, MarkovChain)",
+        "isinstance(process, aw.MarkovChain | str)",
+        "issubclass(kind, (str, MarkovChain))",
+        "type(process) is MarkovChain",
+        "match process:\n    case MarkovChain(): pass",
+    ],
+)
+def test_a_process_told_apart_is_seen(line):
+    assert list(told_apart(ast.parse(line))) == ["MarkovChain"]
+    assert not list(told_apart(ast.parse("MarkovChain(transition, states)")))
+
+
 def claims():
     rows = re.findall(
         r"^\| (.+?) \| .+? \| `(.+?)` \| `(.+?)` \|$",

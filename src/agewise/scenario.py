@@ -338,20 +338,8 @@ def dump_scenario(problem: Problem) -> str:
 
 
 def _process_to_dict(client: Client) -> dict[str, Any]:
-    if isinstance(client.process, MarkovChain):
-        return {"kind": "chain", "transition": client.process.transition.tolist()}
-    if isinstance(client.process, PeriodicChain):
-        return {"kind": "periodic", "transitions": client.process.transitions.tolist()}
-    if isinstance(client.process, MeasuredLaw):
-        law = client.process
-        return {
-            "kind": "measured",
-            "joints": law.joints.tolist(),
-            "limits": law.limits.tolist(),
-            "confidence": law.confidence,
-            "day": law.day,
-            "assumes": law.assumes,
-        }
+    if client.process.kind in _KINDS:
+        return client.process.to_dict()
     raise InvalidInput(
         f"process of client {client.name!r}",
         type(client.process).__name__,

@@ -79,6 +79,7 @@ class LagLaw:
     """A process known only lag by lag, as measured data would give it."""
 
     markov = False
+    homogeneous = None
     fingerprint = "lag law"
     states = np.array([0.0, 1.0])
 
@@ -88,6 +89,9 @@ class LagLaw:
 
     def kernel(self, collect_at, aggregate_at):
         return self.joint(collect_at, aggregate_at).matrix * 2
+
+    def knows(self, collect_at, aggregate_at):
+        return True
 
     def law(self, slot):
         return np.array([0.5, 0.5])

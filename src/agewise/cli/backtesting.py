@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -175,7 +176,7 @@ def _print_attacks(screen: Console, attacks: list[Attack], unit: str) -> None:
             f"{one.noise_scale:.4g}",
             f"{one.hits:.3f}",
             f"{one.false_alarms:.3f}",
-            f"{one.hits / one.false_alarms:.2f}" if one.false_alarms else "inf",
+            f"{one.hits / one.false_alarms if one.false_alarms else math.inf:.2f}",
             f"{one.allowed_ratio:.2f}",
             f"{one.excess:+.1f} s.e.",
             f"{one.chance:.1g}",

@@ -47,6 +47,7 @@ from agewise.planning import Plan
 from agewise.planning import plan as make_plan
 from agewise.privacy.account import Policy
 from agewise.privacy.ledger import Ledger
+from agewise.wording import listed
 
 REHEARSED = 300
 """Clients up to which a run is compared with repetitions unless told otherwise."""
@@ -314,8 +315,7 @@ def _aftermath(folder: Path) -> str:
         released = [name for name in names if name in _released(folder, settings, names)]
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"Its folder {folder} cannot be read ({error}): see the clients' ledgers."
-    more = f" and {len(released) - SPOKEN} more" if len(released) > SPOKEN else ""
-    who = f"{len(released)} of {len(names)} clients: {', '.join(released[:SPOKEN])}{more}"
+    who = f"{len(released)} of {len(names)} clients: {listed(released, SPOKEN)}"
     if settings["engine"] == "flower":
         who += " (as far as the server knows; each node's own ledger has the last word)"
     if (folder / RECORD).exists():

@@ -24,7 +24,7 @@ from agewise.privacy.account import BudgetExceeded, Event, Policy, keep_to, now,
 from agewise.privacy.calibration import Rule
 from agewise.privacy.ledger import Ledger, LedgerDamaged
 from agewise.problem import Client, Problem, Target
-from agewise.process import MarkovChain, MeasuredLaw, Process
+from agewise.process import Process
 from agewise.terms import Terms
 from agewise.terms import terms as terms_for
 
@@ -167,7 +167,7 @@ class ClientAgent:
         if order.noise_scale > LARGEST_SCALE[float]:
             raise OrderRefused(f"noise_scale is {order.noise_scale:g}; allowed: up to 1e300")
         try:
-            refuse_shift(client.process, profile.starts_at, order.aggregate_at)
+            refuse_shift(client.process, profile.starts_at)
             terms = terms_for(
                 replace(client, weight=None),
                 profile.target(order.calibration),
@@ -296,29 +296,12 @@ def release_event(profile: Profile, order: Order, terms: Terms, noised: Noised) 
     )
 
 
-def refuse_shift(process: Process, starts_at: int, last: int) -> None:
+def refuse_shift(process: Process, starts_at: int) -> None:
     """Slots of a run must mean what the client's own do, by which its ledger counts."""
-    if starts_at == 0 or isinstance(process, MarkovChain):
-        return
-    if isinstance(process, MeasuredLaw):
-        if starts_at % process.day:
-            raise InvalidInput(
-                "starts_at", starts_at, f"a multiple of {process.day} slots, a day of the process"
-            )
-        return
-    for slot in range(1, last + 1):
-        for until in {last, min(slot + 1, last) if process.markov else last}:
-            here = process.kernel(slot, until), process.law(slot)
-            there = (
-                process.kernel(slot + starts_at, until + starts_at),
-                process.law(slot + starts_at),
-            )
-            if not all(np.array_equal(a, b) for a, b in zip(here, there, strict=True)):
-                raise InvalidInput(
-                    "starts_at",
-                    starts_at,
-                    "a shift by which the process repeats itself: whole days, for a day profile",
-                )
+    if starts_at % process.day:
+        raise InvalidInput(
+            "starts_at", starts_at, f"a multiple of {process.day} slots: whole days of the process"
+        )
 
 
 def _asked(order: Order, terms: Terms) -> Noised:

@@ -51,6 +51,7 @@ from agewise.loss.simulation import Estimate, checked_generator
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
 from agewise.privacy.ledger import Ledger
+from agewise.progress import Progress
 
 Clock = Literal["virtual", "wall"]
 CLOCKS = ("virtual", "wall")
@@ -133,7 +134,7 @@ def rehearse(
     plan: Plan,
     repetitions: int = 1_000,
     rng: np.random.Generator | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Estimate:
     """Run a plan many times with simulated records and the stand-in; return the mean loss.
 
@@ -331,7 +332,7 @@ class _LocalRun:
         if self.ledgers is not None:
             probe_folder("ledgers", self.ledgers)
         for client in self.problem.clients:
-            refuse_shift(client.process, self.settings.starts_at, self.problem.aggregate_at)
+            refuse_shift(client.process, self.settings.starts_at)
         self.rehearse()
 
     def rehearse(self) -> None:

@@ -21,6 +21,7 @@ from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Uplo
 from agewise.federation.statement import Statement, published, state_privacy
 from agewise.planning import Assignment, Plan, price, replan
 from agewise.problem import Client
+from agewise.wording import listed
 
 OnMissing = Literal["fail", "renormalise", "replan"]
 ON_MISSING: tuple[str, ...] = get_args(OnMissing)
@@ -184,8 +185,8 @@ class Server:
             self.steps.append(Step(slot, name, "missing", why))
         if self.on_missing == "fail":
             why = self.refused.get(due[0], "no upload by the deadline")
-            more = f" and {len(due) - 1} more" if len(due) > 1 else ""
-            self.failure = f"client {due[0]!r}{more} missing in slot {slot} ({why})"
+            who = listed([repr(name) for name in due], 1)
+            self.failure = f"client {who} missing in slot {slot} ({why})"
         elif self.on_missing == "replan" and slot < self.plan.problem.aggregate_at:
             self._replan(slot, due)
         else:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from agewise.arrays import Array, draw_states
 from agewise.fitting.halves import Halves, compare_halves
-from agewise.fitting.laws import WEEK, Codes, fit_chain, pair_counts
+from agewise.fitting.laws import WEEK, Codes, fit_chain, pair_counts, tally
 from agewise.mixing import delta
 from agewise.process.limits import table_delta
 
@@ -238,9 +238,7 @@ def _between(codes: Codes, size: int, part: Any) -> float:
     matrices = []
     for label in np.unique(part):
         now, after = codes[:, :-1][:, part == label], codes[:, 1:][:, part == label]
-        good = (now >= 0) & (after >= 0)
-        code = now[good].astype(np.intp) * size + after[good]
-        counts = np.bincount(code, minlength=size**2).reshape(size, size).astype(float)
+        counts = tally(now, after, size).sum(axis=0)
         matrices.append(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))
     return max(
         float((np.abs(one - other).sum(axis=1) / 2).max()) for one in matrices for other in matrices

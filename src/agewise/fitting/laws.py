@@ -28,10 +28,11 @@ FEWEST_DAYS = 2 * WEEK
 def pair_counts(codes: Codes, lag: int, states: int) -> Array:
     """Count (state, state `lag` slots later) over all slots, for each entity: `[entity, x, y]`."""
     whole("lag", lag, 1, codes.shape[1] - 1)
-    return _tally(codes[:, :-lag], codes[:, lag:], states)
+    return tally(codes[:, :-lag], codes[:, lag:], states)
 
 
-def _tally(before: Codes, after: Codes, states: int) -> Array:
+def tally(before: Codes, after: Codes, states: int) -> Array:
+    """Counts of (value before, value after) for each entity, `[entity, S, S]`; −1: missing."""
     entity = np.arange(len(before))[:, None]
     code = (entity * states + before) * states + after
     good = (before >= 0) & (after >= 0)
@@ -53,7 +54,7 @@ def fit_periodic(codes: Codes, values: Array, day: int, starts: int = 0) -> Peri
     size, matrices = values.size, []
     for slot in range(day):
         at = np.arange((slot - starts) % day, codes.shape[1] - 1, day)
-        counts = _tally(codes[:, at], codes[:, at + 1], size).sum(axis=0) + SMOOTHING
+        counts = tally(codes[:, at], codes[:, at + 1], size).sum(axis=0) + SMOOTHING
         matrices.append(counts / counts.sum(axis=1, keepdims=True))
     return PeriodicChain(matrices, values)
 
@@ -165,7 +166,7 @@ def fit_lag_law(
     joints, limits, estimates, worst, fewest = [], [], [], 1.0, np.inf
     for slot in range(length):
         now = codes[:, days + slot]
-        total = _tally(now, later, size).sum(axis=0)
+        total = tally(now, later, size).sum(axis=0)
         if not total.sum():
             raise InvalidInput("readings", f"no pair at slot {slot + 1}", "fuller readings")
         if noise is not None:
@@ -208,7 +209,7 @@ def _limit(
     With it, Δ as measured, and by how much the limit was widened.
     """
     by_entity = sampled == "entities"
-    units = _tally(now, later, size) if by_entity else _tally(now.T, later.T, size)
+    units = tally(now, later, size) if by_entity else tally(now.T, later.T, size)
     total = units.sum(axis=0)
     estimate, most = table_delta(total), max(1, _sizes(sampled, *now.shape)[1])
     if sampled == "days":

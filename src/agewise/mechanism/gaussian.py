@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from agewise.arrays import Array
+from agewise.checks import random_generator
 from agewise.errors import InvalidInput
-from agewise.mechanism.mechanism import Noised, checked_rng, checked_vector, opendp
+from agewise.mechanism.mechanism import Noised, checked_vector, opendp
 
 LARGEST_SCALE = 1e150
 """Beyond this, variances overflow."""
@@ -78,7 +79,7 @@ class Gaussian:
     def imitate(self, value: Array, *, scale: float, rng: np.random.Generator) -> Noised:
         """Reproducible Gaussian noise. Not private."""
         payload = np.asarray(checked_vector(value))
-        noise = checked_rng(rng).normal(0.0, scale, payload.shape)
+        noise = random_generator(rng).normal(0.0, scale, payload.shape)
         return Noised(payload + noise, float(scale), None, private=False)
 
 

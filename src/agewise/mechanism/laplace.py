@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from agewise.arrays import Array
-from agewise.checks import positive
+from agewise.checks import positive, random_generator
 from agewise.errors import InvalidInput
-from agewise.mechanism.mechanism import Noised, Value, checked_rng, checked_vector, opendp
+from agewise.mechanism.mechanism import Noised, Value, checked_vector, opendp
 
 LARGEST_INTEGER = 2**53
 LARGEST_SCALE = {float: 1e300, int: 2.0**50}
@@ -119,7 +119,7 @@ def seeded_laplace(value: Value, *, scale: float, rng: np.random.Generator) -> N
     (False, None)
     """
     kind, _ = _checked_value(value)
-    checked_rng(rng)
+    random_generator(rng)
     if not (math.isfinite(scale) and scale >= 0):
         raise InvalidInput("scale", scale, "a finite number, 0 or more")
     noise = rng.laplace(0.0, scale, np.shape(value)) if scale > 0 else np.zeros(np.shape(value))

@@ -9,7 +9,7 @@ import numpy as np
 
 from agewise.planning.plan import Assignment
 from agewise.problem import Problem
-from agewise.process import MeasuredLaw
+from agewise.wording import listed
 
 BARE = 10.0
 """ε beyond which a release protects hardly anything of what that ε is about."""
@@ -57,7 +57,7 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
     measured = {
         (c.process.confidence, c.process.assumes)
         for c in problem.clients
-        if isinstance(c.process, MeasuredLaw)
+        if c.process.confidence < 1
     }
     for confidence, assumes in sorted(measured):
         notes.append(
@@ -96,9 +96,4 @@ def _odds(epsilon: float) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:3])
-    return (
-        f"client {shown}"
-        if len(names) == 1
-        else (f"clients {shown}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
-    )
+    return f"client{'s' * (len(names) > 1)} {listed(names, 3)}"

@@ -13,6 +13,7 @@ from agewise.checks import finite_array, one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.learning import mean_rounding
 from agewise.learning import sensitivities as vector_sensitivities
+from agewise.mechanism import Laplace
 from agewise.mixing import joint_delta
 from agewise.privacy.ageing import classical_epsilon
 from agewise.privacy.sharp import ROWS_OFF, hockey_sticks
@@ -94,7 +95,7 @@ def noise_scale(
         sticks = hockey_sticks(joint.backward[None], np.array([target]), off)[0]
         share = np.minimum(share, sticks)
     reach = sensitivities(values, np.asarray(count))
-    scale = formula_scales(reach, np.asarray(target), share)
+    scale = Laplace().calibrate(reach, np.asarray(classical_epsilon(target, share)))
     if calibration == "tight" and not joint.underflowed:
         scale = tight_scales(
             joint.backward[None],
@@ -104,7 +105,7 @@ def noise_scale(
             scale[None],
             np.array([joint.rounding]),
         )[0]
-    return Noise(float(reach), float(scale), float(spent_epsilons(reach, scale)))
+    return Noise(float(reach), float(scale), float(Laplace().spent(reach, scale)))
 
 
 def aged_loss(joint: JointLaw, release: ArrayLike, samples: int, scale: float) -> float:
@@ -125,18 +126,6 @@ def aged_loss(joint: JointLaw, release: ArrayLike, samples: int, scale: float) -
 def sensitivities(values: Array, samples: Array) -> Array:
     """`sensitivity` for checked arrays, over the last axis."""
     return vector_sensitivities(values[..., None], samples)
-
-
-def formula_scales(sensitivities: Array, targets: Array, deltas: Array) -> Array:
-    """η = s/ε_c for arrays that broadcast, rounded up; 0 where nothing needs hiding."""
-    return np.asarray(sensitivities / classical_epsilon(targets, deltas) * (1 + 4 * _ULP))
-
-
-def spent_epsilons(sensitivities: Array, scales: Array) -> Array:
-    """ε_c = s/η for arrays that broadcast, rounded down so that s/ε_c is at least η."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        spent = sensitivities / scales * (1 - 2 * _ULP)
-    return np.where(sensitivities == 0, 0.0, spent)
 
 
 def tight_scales(

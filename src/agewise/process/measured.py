@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -23,6 +25,10 @@ class MeasuredLaw:
 
     Nothing is known about three slots at once, so several releases get no credit for ageing.
     """
+
+    kind = "measured"
+    markov = False
+    homogeneous = None
 
     def __init__(
         self,
@@ -88,10 +94,16 @@ class MeasuredLaw:
         words = np.frombuffer(self.assumes.encode(), dtype=np.uint8).astype(float)
         return fingerprint(self.joints, self.limits, self.states, facts, words)
 
-    @property
-    def markov(self) -> bool:
-        """Whether the past says no more than the present: not known here."""
-        return False
+    def to_dict(self) -> dict[str, Any]:
+        """The law as plain data, without its states."""
+        return {
+            "kind": self.kind,
+            "joints": self.joints.tolist(),
+            "limits": self.limits.tolist(),
+            "confidence": self.confidence,
+            "day": self.day,
+            "assumes": self.assumes,
+        }
 
     def kernel(self, collect_at: int, aggregate_at: int) -> Array:
         """Where a record is at aggregation, given where it was at collection.

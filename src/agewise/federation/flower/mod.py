@@ -189,7 +189,7 @@ def _terms(node: Node, order: Order, bound: float) -> Terms:
     if order.client != client.name or order.fingerprint != client.process.fingerprint:
         raise OrderRefused(f"an order for {order.client!r} reached client {client.name!r}")
     replace(profile, estimator=None, calibration=None, learner=None).refuse_other(order)
-    refuse_shift(client.process, profile.starts_at, order.aggregate_at)
+    refuse_shift(client.process, profile.starts_at)
     return outside_terms(
         replace(client, weight=None),
         profile.target(profile.calibration or "sharp"),

@@ -28,6 +28,7 @@ from agewise.federation.flower.commands import ask_flower
 from agewise.federation.flower.deployment import REGISTERED, Deployment, busy_ports
 from agewise.federation.flower.units import PROFILE
 from agewise.federation.server import RunIncomplete
+from agewise.wording import listed
 
 PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)
 """Seconds before a process is started again, the last one for good."""
@@ -325,7 +326,7 @@ def bring_up(deployment: Deployment, wait: float = 60.0) -> dict[str, Any]:
     if busy:
         raise InvalidInput(
             "port",
-            ", ".join(f"{port} ({why})" for port, why in list(busy.items())[:3]),
+            listed([f"{port} ({why})" for port, why in busy.items()], 3),
             "ports that nobody listens on",
             f"Take free ones with: agewise deploy up {deployment.folder} --port 0. "
             "Nothing was started.",

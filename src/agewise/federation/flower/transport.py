@@ -24,6 +24,7 @@ from agewise.federation.engine import Reply
 from agewise.federation.flower.client_app import RECORD, refusal_in
 from agewise.federation.messages import Order
 from agewise.federation.server import OnMissing, RunIncomplete, Step
+from agewise.wording import listed
 
 POLL = 0.5
 ANSWER_TIME = 45.0
@@ -313,5 +314,4 @@ class FlowerTransport:
 
 def some_of(names: set[str]) -> str:
     """Up to five names, and how many more there are."""
-    told = ", ".join(sorted(names)[:5])
-    return f"{told} and {len(names) - 5} more" if len(names) > 5 else told
+    return listed(sorted(names), 5)
