@@ -140,9 +140,10 @@ def status(folder: FolderArgument, as_json: JsonOption = False) -> None:
     Exit code 4 if it is not up.
     """
     require_flower()
+    from agewise.federation.flower.commands import healthy  # noqa: PLC0415
     from agewise.federation.flower.deployment import Deployment  # noqa: PLC0415
     from agewise.federation.flower.membership import joined_nodes  # noqa: PLC0415
-    from agewise.federation.flower.supervisor import healthy, read_state  # noqa: PLC0415
+    from agewise.federation.flower.supervisor import read_state  # noqa: PLC0415
 
     deployment = Deployment.load(folder)
     state = read_state(deployment)

@@ -10,6 +10,7 @@ from flwr.common.config import parse_config_args
 
 import agewise as aw
 from agewise.federation.flower import membership
+from agewise.federation.flower.commands import healthy
 from agewise.federation.flower.deployment import (
     Deployment,
     change_layout,
@@ -17,7 +18,7 @@ from agewise.federation.flower.deployment import (
     init_deployment,
 )
 from agewise.federation.flower.node import Node
-from agewise.federation.flower.supervisor import bring_down, bring_up, healthy, read_state
+from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
 
 LONDON = aw.scenarios.london()
 
