@@ -120,6 +120,22 @@ def test_a_certificate_must_be_one(tmp_path):
             elsewhere(tmp_path / "d", "127.0.0.1:9", tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"epsilon": 0.5}, "its own target ε = 0.1"),
+        ({"learner": aw.Histogram()}, "learner is .*histogram"),
+        ({"aggregate_at": 12}, "aggregate_at is 12"),
+    ],
+)
+def test_a_plan_that_nodes_would_refuse_is_not_submitted(tmp_path, change, why):
+    init_deployment(tmp_path / "fed", LONDON, tls=False)
+    plan = aw.plan(LONDON.replace(**change))
+    with pytest.raises(aw.InvalidInput, match=f"node.toml states.*{why}"):
+        aw.run(plan, "flower", folder=tmp_path / "run", deployment=tmp_path / "fed")
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_is_down_is_down(tmp_path):
     made = init_deployment(tmp_path / "fed", LONDON, tls=False)
     assert read_state(made) is None

@@ -24,6 +24,22 @@ def test_guarantee_the_model_is_the_local_engines(nodes):
     ]
 
 
+@pytest.mark.parametrize("mechanism", [{}, {"mechanism": "gaussian", "delta": 1e-6}])
+@pytest.mark.parametrize(
+    "learner", [aw.Mean(), aw.Histogram(), aw.Statistics([[1, 20], [1, 50], [0, 100], [0, 200]])]
+)
+def test_guarantee_every_learner_and_mechanism_gives_the_local_engines_model(
+    tmp_path, learner, mechanism
+):
+    problem = PROBLEM.replace(learner=learner, **mechanism)
+    policy, plan = aw.Policy(max_delta=1e-6), aw.plan(problem)
+    nodes = {name: node(tmp_path, name, policy=policy, problem=problem) for name in NAMES}
+    grid, folder = InProcessGrid(nodes.values()), tmp_path / "published"
+    outcome = carry_out(grid, plan, settings(), folder).finish()
+    assert outcome.aggregate == aw.run(plan, rng=np.random.default_rng(11)).aggregate
+    assert Publication(folder, "run").result().model == outcome.model
+
+
 def test_what_is_published_builds_the_server_anew(nodes, tmp_path):
     grid, folder = InProcessGrid(nodes.values()), tmp_path / "published"
     server = carry_out(grid, PLAN, settings(), folder)

@@ -14,6 +14,7 @@ import numpy as np
 
 from agewise.checks import positive, whole
 from agewise.errors import InvalidInput
+from agewise.federation.client import OrderRefused
 from agewise.federation.flower import require_flower
 from agewise.federation.flower.commands import answers, healthy
 from agewise.federation.flower.deployment import (
@@ -24,6 +25,7 @@ from agewise.federation.flower.deployment import (
     elsewhere,
     init_deployment,
 )
+from agewise.federation.flower.node import Node
 from agewise.federation.flower.publication import Published
 from agewise.federation.flower.submission import Submission, submit
 from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
@@ -133,6 +135,8 @@ def run_on_flower(
         _refuse_choices(policy=policy, sources=sources, starts_at=starts_at or None, rng=rng)
         there = Deployment.load(deployment)
         settings = replace(settings, stand_in=_stand_in(there, plan))
+        if on_missing == "fail":
+            _refuse_other(there, plan)
         _refuse_down(there)
     return _follow(RunFolder.create(place, plan, settings), plan, settings, watch)
 
@@ -257,7 +261,7 @@ def _refuse_down(deployment: Deployment) -> None:
     word = "is down" if read_state(deployment) is None else "is starting"
     raise InvalidInput(
         "deployment",
-        f"{deployment.folder} {word}: no SuperLink at {deployment.address}",
+        f"{deployment.folder}, which {word} (no SuperLink at {deployment.address})",
         "one that is up",
         f"agewise deploy up {deployment.folder}",
     )
@@ -340,6 +344,25 @@ def _stand_in(deployment: Deployment, plan: Plan) -> bool:
             "all of them, or none",
         )
     return kinds == {True}
+
+
+def _refuse_other(deployment: Deployment, plan: Plan) -> None:
+    """Refuse a plan that nodes on this machine would refuse, before anything is submitted."""
+    server, here = Server(plan, "run"), _node_documents(deployment)
+    folders = {node.name: deployment.folder / node.folder for node in deployment.nodes}
+    for slot in range(1, plan.problem.aggregate_at + 1):
+        for order in server.orders(slot):
+            if order.client not in here:
+                continue
+            try:
+                Node(folders[order.client] / "node.toml").check(order)
+            except OrderRefused as refusal:
+                raise InvalidInput(
+                    "plan",
+                    f"not what the nodes of {deployment.folder} follow",
+                    "the choices that each node's node.toml states",
+                    f"{refusal}. Run what the deployment was laid out for, or lay out another one.",
+                ) from None
 
 
 def _simulated(plan: Plan, deployment: Deployment) -> Callable[[str], DataSource] | None:

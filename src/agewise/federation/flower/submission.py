@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from agewise.federation.flower.commands import ask_flower
@@ -46,30 +47,34 @@ class Submission:
 
     def wait(self) -> Published:
         """Tell the steps as they happen; return the result once it is there."""
-        away, ask_at = 0.0, 0.0
+        asking = ThreadPoolExecutor(1)  # an answer takes seconds, and steps are told meanwhile
         try:
-            while True:
-                self._tell_steps()
-                result = self.publication.result()
-                if result is not None:
-                    self._tell_steps()
-                    return result
-                if time.time() >= ask_at:
-                    status = self._status()
-                    if status.startswith("finished"):
-                        break
-                    away = self._still_away(status, away)
-                    ask_at = time.time() + ASK
-                time.sleep(POLL)
+            status = self._watch_until_ended(asking)
         except KeyboardInterrupt:
             ask_flower(self.deployment, "stop", self.number, PROFILE)
             raise
+        finally:
+            asking.shutdown(wait=False, cancel_futures=True)
         self._tell_steps()
-        self._tell("flower", f"run {self.number} {status}")
-        result = self.publication.result()  # it may have come while we asked
+        result = self.publication.result()
         if result is None:
+            self._tell("flower", f"run {self.number} {status}")
             raise RunIncomplete(self._where_it_is(status))
         return result
+
+    def _watch_until_ended(self, asking: ThreadPoolExecutor) -> str:
+        """Tell steps until there is a result, or Flower's word that the run is finished."""
+        question, look_at, away = asking.submit(self._status), 0.0, 0.0
+        while self.publication.result() is None:
+            self._tell_steps()
+            if question.done() and time.time() >= look_at:
+                status = question.result()
+                if status.startswith("finished"):
+                    return status
+                away = self._still_away(status, away)
+                question, look_at = asking.submit(self._status), time.time() + ASK
+            time.sleep(POLL)
+        return ""
 
     def _still_away(self, status: str, away: float) -> float:
         """Since when the SuperLink does not answer; 0 if it does. Raise after too long."""

@@ -292,7 +292,7 @@ def refuse_up(deployment: Deployment) -> None:
     if read_state(deployment) is not None:
         raise InvalidInput(
             "deployment",
-            f"{deployment.folder} is up",
+            f"{deployment.folder}, which is up",
             "one that is down",
             f"agewise deploy status {deployment.folder}",
         )
