@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from flwr.app import Context, Error, Message, RecordDict
 from grid import InProcessGrid, Node
+from typer.testing import CliRunner
 
 import agewise as aw
+from agewise.cli import app
 from agewise.federation.flower import client_app, engine
 from agewise.federation.flower.deployment import Deployment
 from agewise.federation.flower.publication import RESULT, STEPS, folder_in
@@ -175,23 +177,28 @@ def test_what_no_serverapp_of_this_run_wrote_is_refused(
         patch.setattr(Submission, "wait", tampered)
         with pytest.raises(aw.RunIncomplete, match=why) as refusal:
             aw.run(PLAN, "flower", np.random.default_rng(11), folder=folder)
-    assert f"delete {published_in(folder)}, then resume" in str(refusal.value)
+    assert str(published_in(folder) / name) in str(refusal.value)
     assert not (folder / "record.json").exists()
+    (folder / "submission.json").unlink()  # as it says
+    assert aw.resume(folder).model == aw.run(PLAN, rng=np.random.default_rng(11)).model
 
 
 def test_a_result_on_another_machine_is_copied_and_taken_over(tmp_path, federation, monkeypatch):
     _, grids = federation
-    folder, there, wait = tmp_path / "run", tmp_path / "there", Submission.wait
+    there, wait = tmp_path / "there", Submission.wait
 
     def out_of_sight(submission):
-        published_in(folder).rename(there)
+        submission.publication.folder.rename(there)
         return wait(submission)
 
     with monkeypatch.context() as patch:
         patch.setattr(Submission, "wait", out_of_sight)
-        with pytest.raises(aw.RunIncomplete, match=r"not on this machine.*agewise/1 of") as told:
-            aw.run(PLAN, "flower", np.random.default_rng(11), folder=folder)
-    assert str(published_in(folder)) in str(told.value)
+        command = ["run", "--engine", "flower", "--seed", "11", "--out", str(tmp_path / "runs")]
+        told = str(CliRunner().invoke(app, command).exception)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert "not on this machine: it is where the ServerApp ran, in the folder agewise/1 of" in told
+    assert f"Copy that folder to {published_in(folder)}, then resume the run" in told
+    assert "Released already: nothing (as far as this folder tells" in told
     there.rename(published_in(folder))
     assert aw.resume(folder).participants == tuple(NAMES)
     assert len(grids) == 1

@@ -227,10 +227,13 @@ def test_nobody_uploads_in_anothers_name(nodes):
     assert server.rejected["wrong sender"] + server.rejected["malformed"] >= 1
 
 
-def test_a_name_belongs_to_its_key(nodes):
+def test_a_name_belongs_to_its_key(nodes, tmp_path):
     grid = InProcessGrid([Node(client_app.app, nodes["client 1"].config), *nodes.values()])
     numbers = {name: 102 + i for i, name in enumerate(NAMES)}  # 101 is the impostor
-    server = carry_out(grid, PLAN, settings(nodes=numbers))
+    server = carry_out(grid, PLAN, settings(nodes=numbers), tmp_path / "published")
+    steps = Publication(tmp_path / "published", "run").steps()
+    told = [step.why for step, *_ in steps if step.what == "connected"]
+    assert told == ["1 of 3", "2 of 3", "3 of 3"]
     assert server.finish().model == aw.run(PLAN, rng=np.random.default_rng(11)).model
     assert all(target != 101 for target, m in grid.pushed if m.metadata.message_type == "train")
 

@@ -177,7 +177,7 @@ def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | N
                 raise BudgetExceeded(why.rstrip()) from None
             raise RunIncomplete(f"{failure} {again}".rstrip()) from None
         finally:  # a resumed run is to ask again
-            (place.path / SUBMISSION).unlink()
+            (place.path / SUBMISSION).unlink(missing_ok=True)
     finally:
         place.close()
 

@@ -129,7 +129,8 @@ class Publication:
     def _refuse(self, name: str, why: str) -> NoReturn:
         raise RunIncomplete(
             f"{self.folder / name} is not what the ServerApp of this run writes ({why}). What was "
-            f"released is in the ledgers: delete {self.folder}, then resume the run."
+            "released is in the ledgers. To ask the clients again, delete submission.json in the "
+            "run's folder, then resume the run."
         )
 
 
