@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -232,7 +233,8 @@ def test_run_of_a_plan_file(tmp_path):
     assert json.loads(done.stdout)["scenario"] == "slow_and_fast"
 
 
-def test_an_interrupted_run_says_how_to_go_on(tmp_path):
+@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_how_to_go_on(tmp_path, interrupt):
     wall = ["--clock", "wall", "--slot-seconds", "86400", "--on-missing", "renormalise"]
     begun = subprocess.Popen(
         [*AGEWISE, "run", *wall, "--out", str(tmp_path)],
@@ -242,7 +244,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path):
     )
     for line in begun.stderr:
         if "client 3 uploaded" in line:
-            begun.send_signal(signal.SIGINT)
+            begun.send_signal(interrupt)
             break
     _, rest = begun.communicate()
     assert begun.returncode == 130, rest
@@ -311,6 +313,23 @@ def test_releases_that_never_reached_the_server_count_as_released(tmp_path):
     assert f"Go on with: agewise run --resume {folder}" in _aftermath(folder)
     (folder / "run.json").write_text("{")
     assert f"{folder} cannot be read" in _aftermath(folder)
+
+
+def test_a_deployment_is_laid_out_for_the_choices_given(tmp_path):
+    choices = ["--learner", "histogram", "--mechanism", "gaussian", "--delta", "1e-6"]
+    done = run("deploy", "init", tmp_path / "fed", "london", *choices, "--insecure")
+    assert done.returncode == 0, done.stderr
+    for path in (tmp_path / "fed").glob("nodes/*/node.toml"):
+        node = tomllib.loads(path.read_text())
+        assert node["scenario"]["learner"] == {"kind": "histogram"}
+        assert (node["scenario"]["mechanism"], node["policy"]["max_delta"]) == ("gaussian", 1e-6)
+    on_it = ["--engine", "flower", "-d", tmp_path / "fed", "--out", tmp_path]
+    other = run("run", "london", *on_it)
+    assert other.returncode == 2
+    assert "mechanism is laplace in the order; client 'client 2' allows gaussian" in other.stderr
+    same = run("run", "london", *on_it, *choices)
+    assert f"agewise deploy up {tmp_path / 'fed'}" in same.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["fed"]  # nothing was begun
 
 
 def test_deployments_are_laid_out_from_the_command_line(tmp_path):

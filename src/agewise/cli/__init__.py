@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
@@ -62,6 +63,7 @@ def _root(
 def main() -> None:
     """Run the command line; anything wrong with the input ends in one message and a code."""
     streams.prepare()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # asked to end is interrupted
     try:
         app()
     except AgewiseError as error:

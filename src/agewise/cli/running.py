@@ -316,8 +316,9 @@ def _aftermath(folder: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"Its folder {folder} cannot be read ({error}): see the clients' ledgers."
     who = f"{len(released)} of {len(names)} clients: {listed(released, SPOKEN)}"
+    who = who if released else "nothing"
     if settings["engine"] == "flower":
-        who += " (as far as the server knows; each node's own ledger has the last word)"
+        who += " (as far as this folder tells; each node's own ledger has the last word)"
     if (folder / RECORD).exists():
         ledgers = "" if settings["ledgers"] is None else f" --ledgers {settings['ledgers']}"
         then = f"It has ended. Check what was released with: agewise check {folder}{ledgers}"
@@ -325,7 +326,7 @@ def _aftermath(folder: Path) -> str:
         then = f"Go on with: agewise run --resume {folder}"
     return (
         f"It was to be aggregated in slot {slot}. Folder: {folder}\n"
-        f"Released already: {who if released else 'nothing'}.\n{then}"
+        f"Released already: {who}.\n{then}"
     )
 
 

@@ -155,11 +155,7 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> Path:
         """Write a file whole or not at all."""
-        target = self.path / name
-        draft = self.path / f".{name}.part"
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(target)
-        return target
+        return write_whole(self.path / name, text)
 
     def keep(self, server: Server) -> None:
         """Add what has reached the server since the last time to the journal."""
@@ -255,6 +251,16 @@ class RunFolder:
             "what a run wrote",
             "Start a new run: the clients' ledgers keep their account.",
         )
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write a file whole or not at all, even if the machine stops meanwhile."""
+    draft = path.with_name(f".{path.name}.part")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    return draft.replace(path)
 
 
 def how_to_retry(place: RunFolder | None, settings: Settings) -> str:

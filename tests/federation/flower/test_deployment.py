@@ -10,6 +10,7 @@ from flwr.common.config import parse_config_args
 
 import agewise as aw
 from agewise.federation.flower import membership
+from agewise.federation.flower.commands import healthy
 from agewise.federation.flower.deployment import (
     Deployment,
     change_layout,
@@ -17,7 +18,7 @@ from agewise.federation.flower.deployment import (
     init_deployment,
 )
 from agewise.federation.flower.node import Node
-from agewise.federation.flower.supervisor import bring_down, bring_up, healthy, read_state
+from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
 
 LONDON = aw.scenarios.london()
 
@@ -117,6 +118,22 @@ def test_a_certificate_must_be_one(tmp_path):
     for name, words in (("ca.crt", "a PEM file"), ("none.crt", "No such file")):
         with pytest.raises(aw.InvalidInput, match=words):
             elsewhere(tmp_path / "d", "127.0.0.1:9", tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"epsilon": 0.5}, "its own target ε = 0.1"),
+        ({"learner": aw.Histogram()}, "learner is .*histogram"),
+        ({"aggregate_at": 12}, "aggregate_at is 12"),
+    ],
+)
+def test_a_plan_that_nodes_would_refuse_is_not_submitted(tmp_path, change, why):
+    init_deployment(tmp_path / "fed", LONDON, tls=False)
+    plan = aw.plan(LONDON.replace(**change))
+    with pytest.raises(aw.InvalidInput, match=f"node.toml states.*{why}"):
+        aw.run(plan, "flower", folder=tmp_path / "run", deployment=tmp_path / "fed")
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_is_down_is_down(tmp_path):

@@ -115,6 +115,11 @@ class Node:
             )
             return agent.answer(order), agent.clipped
 
+    def check(self, order: Order) -> None:
+        """Raise if this node's configuration alone forbids an order; touch no records or ledger."""
+        unread = SimulatedRecords(self.client, 0)
+        ClientAgent(self.profile, unread, None, self._noise()).check(order)
+
     def rehearse(self, order: Order) -> None:
         """Raise what `answer` would raise for this order now; release nothing, make no ledger."""
         with contextlib.ExitStack() as stack:

@@ -253,8 +253,8 @@ class FlowerTransport:
         if keyed is not None:
             here = {n: at for n, at in keyed.items() if n in self.names and at in alive}
             new, self.nodes = here.keys() - self.nodes.keys(), here
-            for name in sorted(new):
-                self.notice(Step(0, name, "connected", f"{len(here)} of {len(self.names)}"))
+            for count, name in enumerate(sorted(new), start=len(here) - len(new) + 1):
+                self.notice(Step(0, name, "connected", f"{count} of {len(self.names)}"))
             return
         self.nodes = {name: node for name, node in self.nodes.items() if node in alive}
         known = {*self.nodes.values(), *self.strangers, *(n for n, _ in self.challengers.values())}
