@@ -166,7 +166,7 @@ def test_ledgers_are_shown_verified_and_exported(ledger):
     before = ledger.read_bytes()
     assert "classical ε in all: 0.5" in run("ledger", "show", ledger).stdout
     rows = json.loads(run("ledger", "show", ledger, "--json").stdout)
-    assert [row["epsilon"] for row in rows] == [0.5, None]
+    assert [row["classical_epsilon"] for row in rows] == [0.5, None]
     assert "2 events" in run("ledger", "verify", ledger).stdout
     assert json.loads(run("ledger", "export", ledger).stdout)[0]["payload"] == "01"
     assert run("ledger", "export", ledger, "--csv").stdout.count("\n") == 3

@@ -47,7 +47,7 @@ def test_a_run_leaves_its_folder(tmp_path):
     for row in record["statement"]["clients"]:
         with aw.Ledger.read(tmp_path / "run" / "ledgers" / f"{row['client']}.ledger") as ledger:
             (event,) = ledger.events()
-        assert event.epsilon == row["classical_epsilon"]
+        assert event.classical_epsilon == row["classical_epsilon"]
         assert event.private
 
 

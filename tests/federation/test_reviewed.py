@@ -25,7 +25,7 @@ def event(collect_at, aggregate_at, epsilon=0.5, process=None, **changes):
         "client": "c",
         "collect_at": collect_at,
         "aggregate_at": aggregate_at,
-        "epsilon": epsilon,
+        "classical_epsilon": epsilon,
         "aged_epsilon": epsilon,
         "sensitivity": 1.0,
         "scale": 1 / epsilon,

@@ -576,7 +576,7 @@ def test_a_private_fit_is_recorded(meters, tmp_path):
     assert done.returncode == 0, done.stderr
     with aw.Ledger.read(tmp_path / "books" / "all.ledger") as ledger:
         (event,) = ledger.events()
-    assert (event.epsilon, event.collect_at, event.private) == (1.0, 0, True)
+    assert (event.classical_epsilon, event.collect_at, event.private) == (1.0, 0, True)
     assert "recorded in the clients' ledgers" in (tmp_path / "mine.toml").read_text()
     again = run(
         meters,

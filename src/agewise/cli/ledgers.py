@@ -50,7 +50,7 @@ def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
             escape(event.key),
             str(event.collect_at),
             str(event.aggregate_at),
-            f"{event.epsilon:.4g}" if event.private else "stand-in",
+            f"{event.classical_epsilon:.4g}" if event.private else "stand-in",
             f"{event.scale:.4g}",
             event.made_at,
         )
@@ -58,7 +58,7 @@ def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
     ]
     screen = console()
     print_table(screen, escape(str(path)), columns, rows)
-    classical = math.fsum(event.epsilon for event in events if event.private)
+    classical = math.fsum(event.classical_epsilon for event in events if event.private)
     screen.print(f"classical ε in all: {classical:.6g}", highlight=False)
     screen.print(
         "Slots are the client's own time; noise scales are in the unit of its records.",
@@ -96,5 +96,5 @@ def export(
 def _facts(event: Event) -> dict[str, Any]:
     facts = event.facts()
     if not event.private:
-        facts["epsilon"] = None  # a seed can be replayed: nothing is claimed for it
+        facts["classical_epsilon"] = None  # a seed can be replayed: nothing is claimed for it
     return facts

@@ -18,7 +18,7 @@ from agewise.mixing import assumption
 from agewise.planning import Plan
 from agewise.problem import Client
 
-VERSION = 3
+VERSION = 4
 
 LIMITS = (
     "The aged ε is about a record's value in the aggregation slot; the value that was collected is "

@@ -101,13 +101,13 @@ def replay_adversary(
             chain = fit_chain(fitted.states.index(before.values[part]), fitted.states.values)
             if fitted.adversary == "household":
                 law = _table(was, is_then, fitted.states.values.size)
-            for claim, share in (("measured", limit), ("chain", float(delta(chain, age)))):
+            for claim, claimed in (("measured", limit), ("chain", float(delta(chain, age)))):
                 reach = float(np.ptp(fitted.states.values))
-                scale = reach / classical_epsilon(epsilon, share) if share > 0 else 0.0
+                scale = reach / classical_epsilon(epsilon, claimed)
                 guess = _Guess(law + 1e-4, fitted.states.values, scale, math.exp(epsilon))
                 at = guess.thresholds(was, is_then, rng)
                 true, called = guess.calls(old, new, at, rng)
-                watched[claim].append(_Watched(name, len(part), share, scale, true, called, week))
+                watched[claim].append(_Watched(name, len(part), claimed, scale, true, called, week))
     households = sum(one.households for one in watched["chain"])
     if households < FEWEST:
         raise InvalidInput(

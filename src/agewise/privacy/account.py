@@ -21,7 +21,14 @@ ROOM = 1e-9
 """Limits hold to nine digits: what is long past never vanishes entirely from a float."""
 
 
-NUMBERS = ("epsilon", "aged_epsilon", "sensitivity", "scale", "delta", "aged_delta")
+NUMBERS = (
+    "classical_epsilon",
+    "aged_epsilon",
+    "sensitivity",
+    "scale",
+    "delta",
+    "aged_delta",
+)
 """The fields of an event that are floats."""
 
 
@@ -59,16 +66,16 @@ class Policy:
 class Event:
     """One release, as it stands in the ledger. Slots are counted over all runs of the client.
 
-    `epsilon` is classical; `aged_epsilon` is what this release alone guarantees about the records
-    in slot `aggregate_at`; `delta` and `aged_delta` go with them, 0 for Laplace noise. All are
-    only what the noise would give where `private` is false. `kind` names the mechanism.
+    `aged_epsilon` is what this release alone guarantees about the records in slot `aggregate_at`;
+    `delta` and `aged_delta` are the δ's that go with both ε's, 0 for Laplace noise. All are only
+    what the noise would give where `private` is false. `kind` names the mechanism.
     """
 
     key: str
     client: str
     collect_at: int
     aggregate_at: int
-    epsilon: float
+    classical_epsilon: float
     aged_epsilon: float
     sensitivity: float
     scale: float
@@ -135,14 +142,14 @@ def _totals(
     law: ArrayLike | None,
 ) -> list[Total]:
     """`total_of` about each of several slots."""
-    counted = [event for event in events if event.private and event.epsilon > 0]
+    counted = [event for event in events if event.private and event.classical_epsilon > 0]
     own = [event for event in counted if event.fingerprint == process.fingerprint]
     strange = [event for event in counted if event.fingerprint != process.fingerprint]
-    other = math.fsum(event.epsilon for event in strange)
+    other = math.fsum(event.classical_epsilon for event in strange)
     failing = math.fsum(event.delta for event in strange)
     if method == "own_law" and len(counted) > 1:
         method, law = "any_prior", None
-    releases = [Release(event.collect_at, event.epsilon, event.delta) for event in own]
+    releases = [Release(event.collect_at, event.classical_epsilon, event.delta) for event in own]
     totals = composed_totals(releases, process, slots, method, law)
     if len(own) == 1 and own[0].mixing == method:
         proven = own[0]

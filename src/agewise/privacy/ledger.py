@@ -29,7 +29,7 @@ from agewise.privacy.account import NUMBERS, Event, Policy, keep_to, total_of
 from agewise.privacy.composition import Total
 from agewise.process import Process
 
-SCHEMA = 3
+SCHEMA = 4
 WRITE_AHEAD = b"\x02\x02"
 """Bytes 18 and 19 of an SQLite file that keeps a write-ahead log, as schemas 1 and 2 did."""
 GENESIS = "0" * 64
@@ -40,8 +40,9 @@ _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE events (
   number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, client TEXT NOT NULL,
-  collect_at INTEGER NOT NULL, aggregate_at INTEGER NOT NULL, epsilon REAL NOT NULL,
-  aged_epsilon REAL NOT NULL, sensitivity REAL NOT NULL, scale REAL NOT NULL,
+  collect_at INTEGER NOT NULL, aggregate_at INTEGER NOT NULL,
+  classical_epsilon REAL NOT NULL, aged_epsilon REAL NOT NULL,
+  sensitivity REAL NOT NULL, scale REAL NOT NULL,
   private INTEGER NOT NULL, mixing TEXT NOT NULL, fingerprint TEXT NOT NULL,
   made_at TEXT NOT NULL, payload BLOB NOT NULL, kind TEXT NOT NULL, delta REAL NOT NULL,
   aged_delta REAL NOT NULL,
