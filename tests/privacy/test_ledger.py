@@ -101,10 +101,15 @@ def test_a_far_event_does_not_hide_the_near_ones(path):
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"collect_at": 50}, "collect_at is 50"), ({"classical_epsilon": -1.0}, "classical_epsilon is -1"),
-     ({"classical_epsilon": float("nan")}, "classical_epsilon is nan"), ({"payload": "text"}, "payload"),
-     ({"key": "\ud800"}, "key"), ({"private": 2}, "payload, private")],
-)  # fmt: skip
+    [
+        ({"collect_at": 50}, "collect_at is 50"),
+        ({"classical_epsilon": -1.0}, "classical_epsilon is -1"),
+        ({"classical_epsilon": float("nan")}, "classical_epsilon is nan"),
+        ({"payload": "text"}, "payload"),
+        ({"key": "\ud800"}, "key"),
+        ({"private": 2}, "payload, private"),
+    ],
+)
 def test_events_that_make_no_sense_are_refused(changes, words):
     with pytest.raises(aw.InvalidInput, match=words):
         dataclasses.replace(event("x"), **changes)
