@@ -176,10 +176,10 @@ def problem_from_dict(document: dict[str, Any]) -> Problem:
     try:
         entry = _Scenario.model_validate(document)
     except ValidationError as error:
-        found = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        problems = [_complaint(one, _Scenario) for one in found]
+        complaints = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        problems = [_complaint(one, _Scenario) for one in complaints]
         if isinstance(document, dict):
-            problems += _deeper_problems(document, {one["loc"][0] for one in found})
+            problems += _deeper_problems(document, {one["loc"][0] for one in complaints})
         raise InvalidScenario(problems) from None
     try:
         clients = [

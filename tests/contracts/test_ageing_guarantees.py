@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.privacy.account import Event, keep_to, now
+from agewise.privacy.account import Event, enforce, now
 from enumeration import random_mechanism, true_loss
 from random_chains import random_chain, random_law
 
@@ -102,7 +102,7 @@ def test_no_sequence_of_releases_breaks_an_earlier_promise():
                 fingerprint=chain.fingerprint, made_at=now(), payload=b"",
             )  # fmt: skip
             try:
-                keep_to(policy, known, made, chain, "any_prior", None)
+                enforce(policy, known, made, chain, "any_prior", None)
             except aw.BudgetExceeded:
                 refused += 1
                 continue

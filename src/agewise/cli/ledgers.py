@@ -18,14 +18,14 @@ from agewise.cli.layout import Column, print_table
 from agewise.privacy.account import Event
 from agewise.privacy.ledger import Ledger
 
-books = typer.Typer(
+ledger_commands = typer.Typer(
     help="Look into a client's ledger: what was released, and what it adds up to.",
     no_args_is_help=True,
 )
 LedgerArgument = Annotated[Path, typer.Argument(help="The ledger file of a client.")]
 
 
-@books.command(epilog="Example: agewise ledger show north.ledger --json")
+@ledger_commands.command(epilog="Example: agewise ledger show north.ledger --json")
 def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
     """List the events of a ledger, checked on the way. Never changes it."""
     with Ledger.read(path) as ledger:
@@ -66,7 +66,7 @@ def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
     )
 
 
-@books.command(epilog="Example: agewise ledger verify north.ledger")
+@ledger_commands.command(epilog="Example: agewise ledger verify north.ledger")
 def verify(path: LedgerArgument) -> None:
     """Check the file and its hash chain. Damage is reported, never repaired."""
     with Ledger.read(path) as ledger:
@@ -74,7 +74,7 @@ def verify(path: LedgerArgument) -> None:
     typer.echo(f"{path}: {count} events, every one as it was written.")
 
 
-@books.command(epilog="Example: agewise ledger export north.ledger --csv > events.csv")
+@ledger_commands.command(epilog="Example: agewise ledger export north.ledger --csv > events.csv")
 def export(
     path: LedgerArgument,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of JSON.")] = False,

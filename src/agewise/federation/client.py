@@ -20,7 +20,7 @@ from agewise.learning import Estimator, Learner, average, learner_of
 from agewise.mechanism import MECHANISMS, Kind, Noised
 from agewise.mechanism.laplace import LARGEST_SCALE
 from agewise.mixing import Method
-from agewise.privacy.account import BudgetExceeded, Event, Policy, keep_to, now, total_of
+from agewise.privacy.account import BudgetExceeded, Event, Policy, enforce, now, total_of
 from agewise.privacy.calibration import Rule
 from agewise.privacy.ledger import Ledger, LedgerDamaged
 from agewise.problem import Client, Problem, Target
@@ -110,10 +110,11 @@ class Profile:
         learner = None if self.learner is None else self.learner.to_dict()
         accepted = {**vars(self), "learner": learner}
         for name in ("aggregate_at", "estimator", "calibration", "mechanism", "learner"):
-            own, told = accepted[name], getattr(order, name)
-            if own is not None and told != own:
+            own, ordered = accepted[name], getattr(order, name)
+            if own is not None and ordered != own:
                 raise OrderRefused(
-                    f"{name} is {told} in the order; client {self.client.name!r} allows {own} only"
+                    f"{name} is {ordered} in the order; client {self.client.name!r} allows {own} "
+                    "only"
                 )
 
 
@@ -156,11 +157,11 @@ class ClientAgent:
         profile, client = self.profile, self.profile.client
         if order.client != client.name:
             raise OrderRefused(f"an order for {order.client!r} reached client {client.name!r}")
-        told = (order.fingerprint, order.samples)
-        if told != (client.process.fingerprint, client.samples):
+        planned = (order.fingerprint, order.samples)
+        if planned != (client.process.fingerprint, client.samples):
             raise OrderRefused(
                 f"client {client.name!r} follows process {client.process.fingerprint} with "
-                f"{client.samples} records, the order was made for {told[0]} with {told[1]}. "
+                f"{client.samples} records, the order was made for {planned[0]} with {planned[1]}. "
                 "Plan with the client's own scenario."
             )
         profile.refuse_other(order)
@@ -198,7 +199,7 @@ class ClientAgent:
         if self.ledger is not None:
             self.ledger.refuse_stranger(draft)
         process = profile.client.process
-        keep_to(profile.policy, known, draft, process, profile.method, profile.law)
+        enforce(profile.policy, known, draft, process, profile.method, profile.law)
 
     def answer(self, order: Order) -> bytes:
         """Carry an order out and return the bytes to upload.

@@ -22,7 +22,7 @@ from agewise.planning import Plan
 from agewise.privacy.account import Policy
 from agewise.scenario import first_complaint
 
-VERSION = 1
+VERSION = 2
 LONGEST_NAME = 150
 """Letters of a client that go into the name of its ledger."""
 PLAN, SETTINGS, JOURNAL, RECORD = "plan.json", "run.json", "journal.jsonl", "record.json"
@@ -89,7 +89,7 @@ class RunFolder:
             self.write(PLAN, plan.to_json())
             self._open()
             try:
-                self.settle(settings)
+                self.write_settings(settings)
             except BaseException:
                 self.close()
                 raise
@@ -149,7 +149,7 @@ class RunFolder:
                 f"{path / SETTINGS}: {bad.field}", bad.value, bad.allowed, bad.remedy
             ) from None
 
-    def settle(self, settings: Settings) -> None:
+    def write_settings(self, settings: Settings) -> None:
         """Write the settings anew."""
         self.write(SETTINGS, json.dumps({"version": VERSION, **asdict(settings)}, indent=2))
 

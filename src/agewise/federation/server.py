@@ -267,8 +267,8 @@ class Server:
     def _carried_out(self, clients: list[Client], shares: tuple[float, ...]) -> Plan:
         """The plan as it was really followed: who took part, and when each one collected."""
         slots = [self.received[c.name][0].collect_at for c in clients]
-        told = {a.client: a.collect_at for a in self.plan.assignments}
-        if told == dict(zip([c.name for c in clients], slots, strict=True)):
+        planned = {a.client: a.collect_at for a in self.plan.assignments}
+        if planned == dict(zip([c.name for c in clients], slots, strict=True)):
             return self.plan
         problem = self.first_plan.problem
         if len(clients) < len(problem.clients):
@@ -299,14 +299,14 @@ class Server:
             self.failure = "no client is left"
             return
         try:
-            made = replan(
+            new_plan = replan(
                 self.plan, slot + 1, {n: t for n, t in collected.items() if n in here}, lost
             )
         except InvalidInput:  # the capacity leaves no slot for those who missed theirs
             for name in due:
                 self.missing[name] = self.refused.get(name, "no upload, and no slot left")
             return
-        self._adopt(made)
+        self._adopt(new_plan)
         self.steps.append(Step(slot, "", "replanned", f"from slot {slot + 1}"))
 
     def _validate(self, upload: Upload, payload: bytes, slot: int) -> None:

@@ -185,17 +185,17 @@ class _Guess:
         """For each state, from how much evidence on calling it wins most, on their own days."""
         good = np.tile(old >= 0, DRAWS)
         old, new = np.tile(old, DRAWS)[good], np.tile(new, DRAWS)[good]
-        found = np.zeros(self.values.size)
+        thresholds = np.zeros(self.values.size)
         evidence = self._evidence(old, rng)
-        for state in range(found.size):
+        for state in range(thresholds.size):
             true = new == state
             if not true.any() or true.all():
                 continue
             tried = np.unique(np.quantile(evidence[:, state], np.linspace(0, 1, 41)))
             called = evidence[:, state, None] >= tried
             wins = called[true].mean(axis=0) - self.factor * called[~true].mean(axis=0)
-            found[state] = tried[int(wins.argmax())]
-        return found
+            thresholds[state] = tried[int(wins.argmax())]
+        return thresholds
 
     def calls(
         self, old: Codes, new: Codes, thresholds: Array, rng: np.random.Generator

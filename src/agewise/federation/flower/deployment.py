@@ -218,7 +218,7 @@ def init_deployment(
         Node(c.name, f"nodes/{index:03d}-{quote(c.name, safe='')[:60]}", at)
         for index, (c, at) in enumerate(zip(problem.clients, ports[1:], strict=True), start=1)
     )
-    made = Deployment(place, host, ports[0], tls, nodes, further)
+    deployment = Deployment(place, host, ports[0], tls, nodes, further)
     (place / "server").mkdir(parents=True)
     (place / "flwr").mkdir()
     write_private(place / "server" / "superexec.secret", os.urandom(32).hex().encode())
@@ -240,9 +240,9 @@ def init_deployment(
         make_certificates(place, host)
         for node in nodes:
             make_node_key(place / node.folder)
-    write_units(made)
-    _write_connection(made)
-    return made
+    write_units(deployment)
+    _write_connection(deployment)
+    return deployment
 
 
 def change_layout(
@@ -252,16 +252,15 @@ def change_layout(
 
     Keys, certificates, node files and ledgers stay; commands and systemd units are written anew.
     """
-    made = deployment
     if node_config is not None:
-        made = replace(made, node_config=checked_node_config(node_config))
+        deployment = replace(deployment, node_config=checked_node_config(node_config))
     if port is not None:
-        ports = _ports(port, len(made.nodes))
-        nodes = [replace(n, port=at) for n, at in zip(made.nodes, ports[1:], strict=True)]
-        made = replace(made, port=ports[0], nodes=tuple(nodes))
-    write_units(made)
-    _write_connection(made)
-    return made
+        ports = _ports(port, len(deployment.nodes))
+        nodes = [replace(n, port=at) for n, at in zip(deployment.nodes, ports[1:], strict=True)]
+        deployment = replace(deployment, port=ports[0], nodes=tuple(nodes))
+    write_units(deployment)
+    _write_connection(deployment)
+    return deployment
 
 
 def checked_node_config(text: str) -> str:
@@ -270,7 +269,7 @@ def checked_node_config(text: str) -> str:
     from flwr.common.config import parse_config_args  # noqa: PLC0415
 
     form = 'key=value pairs with spaces between, as in: data="/srv/meters" batch-size=32'
-    pairs = [found[0] for found in PAIR.finditer(text)]
+    pairs = [pair[0] for pair in PAIR.finditer(text)]
     if PAIR.sub("", text).strip():
         raise InvalidInput("node_config", text, form)
     try:
@@ -329,10 +328,10 @@ def elsewhere(
     if authority is not None:
         (place / "ca").mkdir(parents=True)
         (place / "ca" / "ca.crt").write_bytes(authority)
-    made = Deployment(place, host, port, authority is not None, ())
+    deployment = Deployment(place, host, port, authority is not None, ())
     (place / "flwr").mkdir(parents=True)
-    _write_connection(made)
-    return made
+    _write_connection(deployment)
+    return deployment
 
 
 def checked_address(
@@ -359,23 +358,25 @@ def checked_address(
     return host, int(port), authority
 
 
-def _write_connection(made: Deployment) -> None:
+def _write_connection(deployment: Deployment) -> None:
     """Write what Flower's commands and ours need to know, the latter last."""
-    connection: dict[str, Any] = {"address": made.address, "insecure": True}
-    if made.tls:
-        authority = str(made.folder / "ca" / "ca.crt")
-        connection = {"address": made.address, "root-certificates": authority}
+    connection: dict[str, Any] = {"address": deployment.address, "insecure": True}
+    if deployment.tls:
+        authority = str(deployment.folder / "ca" / "ca.crt")
+        connection = {"address": deployment.address, "root-certificates": authority}
     home = {"superlink": {"default": PROFILE, PROFILE: connection}}
-    (made.folder / "flwr" / "config.toml").write_text(tomli_w.dumps(home), encoding="utf-8")
+    (deployment.folder / "flwr" / "config.toml").write_text(tomli_w.dumps(home), encoding="utf-8")
     document = {
         "version": VERSION,
-        "host": made.host,
-        "port": made.port,
-        "tls": made.tls,
-        "nodes": [vars(node) for node in made.nodes],
-        "node_config": made.node_config,
+        "host": deployment.host,
+        "port": deployment.port,
+        "tls": deployment.tls,
+        "nodes": [vars(node) for node in deployment.nodes],
+        "node_config": deployment.node_config,
     }
-    (made.folder / "deployment.json").write_text(json.dumps(document, indent=2), encoding="utf-8")
+    (deployment.folder / "deployment.json").write_text(
+        json.dumps(document, indent=2), encoding="utf-8"
+    )
 
 
 def _ports(first: int, nodes: int) -> list[int]:

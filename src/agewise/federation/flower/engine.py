@@ -106,8 +106,8 @@ def run_on_flower(
         checked_address(superlink, root_certificates)
         if not answers(superlink, root_certificates):
             raise _nobody_at(superlink)
-        made = elsewhere(place / "deployment", superlink, root_certificates)
-        settings = replace(settings, deployment=str(made.folder))
+        connection = elsewhere(place / "deployment", superlink, root_certificates)
+        settings = replace(settings, deployment=str(connection.folder))
     elif deployment is None:
         if sources is not None and rng is None:
             raise InvalidInput(
@@ -161,12 +161,12 @@ def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | N
             deployment = change_layout(deployment, port=0)
         with _up(deployment, own):
             app = _write_app(place.path / "app", plan, settings, deployment)
-            found = Submission(deployment, app, plan, _keeping(place, settings, watch)).wait()
+            outcome = Submission(deployment, app, plan, _keeping(place, settings, watch)).wait()
         try:
-            for entry in found["journal"]:
+            for entry in outcome["journal"]:
                 server.feed(entry)
-            server.failure = found.get("failure") or server.failure
-            if server.failure is None and server.finish().model != found["model"]:
+            server.failure = outcome.get("failure") or server.failure
+            if server.failure is None and server.finish().model != outcome["model"]:
                 raise KeyError("model")
         except (KeyError, TypeError, AttributeError, InvalidInput) as error:
             raise RunIncomplete(
@@ -179,7 +179,7 @@ def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | N
             return conclude(server, place, source, {})
         except RunIncomplete as failure:
             again = how_to_retry(place, settings)
-            if found.get("exit_code") == BudgetExceeded.exit_code:
+            if outcome.get("exit_code") == BudgetExceeded.exit_code:
                 why = f"{failure} The client's own log says what remains. {again}"
                 raise BudgetExceeded(why.rstrip()) from None
             raise RunIncomplete(f"{failure} {again}".rstrip()) from None
@@ -193,7 +193,7 @@ def _keeping(place: RunFolder, settings: Settings, watch: Watcher | None) -> Wat
     def watching(step: Step, closed: int, total: int) -> None:
         if step.what == "began":
             with contextlib.suppress(ValueError):
-                place.settle(replace(settings, started=float(step.why)))
+                place.write_settings(replace(settings, started=float(step.why)))
         if watch is not None:
             watch(step, closed, total)
 
@@ -247,7 +247,7 @@ def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deploym
     (folder / "pyproject.toml").write_text(APP, encoding="utf-8")
     (code / "__init__.py").write_text("", encoding="utf-8")
     (code / "plan.json").write_text(plan.to_json(), encoding="utf-8")
-    told = {
+    sent = {
         "run": settings.run,
         "private": not settings.stand_in,
         "on_missing": settings.on_missing,
@@ -259,7 +259,7 @@ def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deploym
         "nodes": deployment.node_numbers(),
         "at_once": settings.at_once,
     }
-    (code / "settings.json").write_text(json.dumps(told), encoding="utf-8")
+    (code / "settings.json").write_text(json.dumps(sent), encoding="utf-8")
     (code / "client_app.py").write_text(
         "from agewise.federation.flower import client_app\n\napp = client_app.app\n",
         encoding="utf-8",
@@ -275,12 +275,12 @@ def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deploym
 
 def _node_documents(deployment: Deployment) -> dict[str, dict[str, Any]]:
     """What the nodes' files say, where they are on this machine."""
-    found = {}
+    configured = {}
     for node in deployment.nodes:
         with contextlib.suppress(OSError, ValueError):
             text = (deployment.folder / node.folder / "node.toml").read_text(encoding="utf-8")
-            found[node.name] = tomllib.loads(text)
-    return found
+            configured[node.name] = tomllib.loads(text)
+    return configured
 
 
 def _stand_in(deployment: Deployment, plan: Plan) -> bool:

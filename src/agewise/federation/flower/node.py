@@ -143,14 +143,14 @@ class Node:
         records = self.config.records
         if isinstance(records, _Simulated):
             return SimulatedRecords(self.client, records.seed)
-        found = load_readings(self.path.parent / records.path, aggregate_at)
-        if self.client.name not in found:
+        sources = load_readings(self.path.parent / records.path, aggregate_at)
+        if self.client.name not in sources:
             raise InvalidInput(
                 f"readings of client {self.client.name!r}",
                 f"none in {records.path}",
                 "the client's own records",
             )
-        return found[self.client.name]
+        return sources[self.client.name]
 
 
 def write_node(

@@ -73,14 +73,14 @@ def introductions(grid: Grid, nodes: set[int]) -> dict[int, tuple[str, float, fl
     order, sent = sorted(nodes), time.time()
     pushed = _push(grid, [_query(node, ANSWER_TIME) for node in order])
     waiting = {identity: node for node, identity in zip(order, pushed, strict=True) if identity}
-    found = {}
+    heard = {}
     while waiting and time.time() - sent < ANSWER_TIME:
         for message, node in _pull(grid, waiting):
             if not message.has_error():
-                found[node] = (*_said(message), sent, time.time())
+                heard[node] = (*_said(message), sent, time.time())
         if waiting:
             time.sleep(POLL)
-    return found
+    return heard
 
 
 def _said(message: Message) -> tuple[str, float]:
@@ -313,5 +313,5 @@ class FlowerTransport:
 
 def some_of(names: set[str]) -> str:
     """Up to five names, and how many more there are."""
-    told = ", ".join(sorted(names)[:5])
-    return f"{told} and {len(names) - 5} more" if len(names) > 5 else told
+    first = ", ".join(sorted(names)[:5])
+    return f"{first} and {len(names) - 5} more" if len(names) > 5 else first
