@@ -18,6 +18,7 @@ ORDER = [
     "report",
     "progress",
     "wording",
+    "documents",
     "checks",
     "arrays",
     "process",

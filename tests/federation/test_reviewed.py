@@ -297,8 +297,14 @@ def test_a_forged_journal_is_refused(tmp_path):
     ("change", "words"),
     [
         ({"policy": 3}, "policy"),
-        ({"policy": {"odd": 1}}, "of version 2"),
+        ({"policy": {"odd": 1}}, "policy.odd is not a known key; allowed: max_aged_epsilon"),
+        ({"policy": {"window": 5}}, "policy.max_aged_epsilon is missing"),
         ({"drop": None}, "drop"),
+        ({"odd": 5}, "odd is not a known key"),
+        (
+            {"policy": {**vars(aw.Policy()), "window": 0}},
+            "policy.window is 0; allowed: a whole number",
+        ),
         ({"seed": -5}, "seed"),
         ({"run": 5}, "run"),
         ({"readings": 5}, "readings"),

@@ -9,12 +9,13 @@ import socket
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import tomli_w
 
 from agewise.checks import whole
+from agewise.documents import Entry, read_document
 from agewise.errors import InvalidInput
 from agewise.federation.flower import require_flower
 from agewise.federation.flower.certificates import (
@@ -49,6 +50,15 @@ class Node:
     port: int
 
 
+class _Layout(Entry):
+    version: Literal[1]
+    host: str
+    port: int
+    tls: bool
+    nodes: list[Node]
+    node_config: str = ""
+
+
 @dataclass(frozen=True)
 class Deployment:
     """A SuperLink and its nodes, as laid out in a folder."""
@@ -67,23 +77,17 @@ class Deployment:
         place = Path(folder).resolve()
         try:
             document = json.loads((place / "deployment.json").read_text(encoding="utf-8"))
-            if document["version"] != VERSION:
-                raise InvalidInput(
-                    "deployment", f"{folder} of version {document['version']}", f"version {VERSION}"
-                )
-            nodes = tuple(Node(**node) for node in document["nodes"])
-            where, further = (document["host"], document["port"]), document.get("node_config", "")
-            return cls(place, *where, document["tls"], nodes, str(further))
         except FileNotFoundError:
             raise InvalidInput(
                 "deployment", str(folder), "a folder made by: agewise deploy init"
             ) from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, InvalidInput):
-                raise
+        except (OSError, ValueError) as error:
             raise InvalidInput(
                 "deployment", f"{folder} ({error})", "a folder made by: agewise deploy init"
             ) from None
+        layout = read_document(_Layout, document, str(place / "deployment.json"))
+        where = layout.host, layout.port, layout.tls
+        return cls(place, *where, tuple(layout.nodes), layout.node_config)
 
     @property
     def address(self) -> str:
