@@ -211,8 +211,9 @@ def test_groups_say_who_was_not_read_and_who_is_in_none(meters, tmp_path):
     assert "m2, m3, m4, m5: in none of the groups" in done.stdout
     for lines, words in (
         (["m9,south"], "no entity with usable readings"),
-        ([",south"], "row 2"),
-        ([], "empty"),
+        ([",south"], "--groups: line 2 of g.csv is entity missing, client south"),
+        (["m0,north,3"], "--groups of g.csv is line 2 with 3 fields"),
+        ([], "--groups is g.csv, empty"),
     ):
         (tmp_path / "g.csv").write_text("\n".join(["entity,client", *lines]))
         done = run(meters, *TWO, "--slots", 4, "--groups", "g.csv", "--force", cwd=tmp_path)
@@ -290,6 +291,7 @@ def test_from_the_command_line_to_a_plan(meters, tmp_path):
         (["m.parquet", *TWO, "--epsilon", "0"], "epsilon is 0"),
         (["m.parquet", *TWO, "--slots", "0"], "slots is 0"),
         (["m.parquet", *TWO, "--groups", "none.csv"], "--groups is none.csv"),
+        (["m.parquet", *TWO, "--groups", "m.parquet"], "allowed: entity and client"),
         (["m.parquet", "--value", "wh"], "value column is 'wh'"),
         (["m.parquet", "--wide", "--value", "kwh"], "--wide is with --entity or --value"),
         (["m.parquet", *TWO, "--sampled", "entities"], "adversary population"),

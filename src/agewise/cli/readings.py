@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import sys
 from dataclasses import dataclass
@@ -46,7 +45,8 @@ YesOption = Annotated[
 ValueOption = Annotated[str | None, typer.Option(help="Column of the reading.")]
 TimezoneOption = Annotated[str, typer.Option(help="Of times that say none.")]
 GroupsOption = Annotated[
-    Path | None, typer.Option(help="CSV with the columns entity and client; else one client.")
+    Path | None,
+    typer.Option(help="CSV or Parquet with the columns entity and client. Without: one client."),
 ]
 AdversaryOption = Annotated[
     Adversary,
@@ -195,41 +195,21 @@ def choose_groups(
     if path is None:
         everybody = (*readings.entities, *dict(readings.quality.left_out))
         return {name: [name] for name in everybody} if each else None
-    groups: dict[str, list[str]] = {}
-    unread: list[str] = []
-    known = {*readings.entities, *dict(readings.quality.left_out)}
+    from agewise.readings import read_groups  # noqa: PLC0415
+
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            header = file.readline()
-            sign = max(",;\t", key=header.count)
-            names = [name.strip() for name in next(csv.reader([header], delimiter=sign), [])]
-            if not {"entity", "client"} <= set(names):
-                raise InvalidInput(
-                    "--groups", f"{path} with the columns {', '.join(names)}", "entity and client"
-                )
-            for number, cells in enumerate(csv.reader(file, delimiter=sign), start=2):
-                row = dict(zip(names, (cell.strip() for cell in cells), strict=False))
-                if not cells:
-                    continue
-                if len(cells) != len(names) or not row["entity"] or not row["client"]:
-                    raise InvalidInput(
-                        f"--groups: row {number} of {path}",
-                        sign.join(cells),
-                        "an entity and a client",
-                    )
-                members = groups.setdefault(row["client"], [])
-                (members if row["entity"] in known else unread).append(row["entity"])
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(
-            "--groups", f"{path} ({error})", "a CSV file with the columns entity and client"
-        ) from None
+        listed_groups = read_groups(path)
+    except InvalidInput as bad:
+        field = re.sub("^(readings|groups)", "--groups", bad.field)
+        raise InvalidInput(field, bad.value, bad.allowed, bad.remedy) from None
+    known = {*readings.entities, *dict(readings.quality.left_out)}
+    groups = {client: [n for n in names if n in known] for client, names in listed_groups.items()}
+    unread = [n for names in listed_groups.values() for n in names if n not in known]
     for client, members in groups.items():
         if not members:
             raise InvalidInput(
                 f"--groups: client {client!r}", "no entity with usable readings", "one or more"
             )
-    if not groups:
-        raise InvalidInput("--groups", f"{path}, empty", "an entity and a client per row")
     if unread:
         people.print(
             f"[yellow]In {escape(str(path))}, but without usable readings: "
