@@ -127,9 +127,13 @@ def aged(loss, delta):
 
 def total(events, process, mixing, law, seen_at):
     """Age what is known, then add what the next slot releases; from both sides of `seen_at`."""
-    other = math.fsum(e["epsilon"] for e in events if e["fingerprint"] != process.fingerprint)
+    other = math.fsum(
+        e["classical_epsilon"] for e in events if e["fingerprint"] != process.fingerprint
+    )
     own = [
-        (e["collect_at"], e["epsilon"]) for e in events if e["fingerprint"] == process.fingerprint
+        (e["collect_at"], e["classical_epsilon"])
+        for e in events
+        if e["fingerprint"] == process.fingerprint
     ]
     if not process.markov and (
         len({at for at, _ in own}) > 1 or any(at > seen_at for at, _ in own)
@@ -228,7 +232,7 @@ def row_of(client, scenario, own, events, process, aggregated, settings):
             alone = min(alone, float(tight_loss(process, prior, start, end, f, n, scale)))
         together = total(before, process, mixing, law, own["aggregate_at"])
         together = min(together, alone) if len(before) == 1 else together
-        added = math.fsum(event["epsilon"] for event in before)
+        added = math.fsum(event["classical_epsilon"] for event in before)
     return {
         "client": client["name"],
         "aggregated": aggregated,
@@ -473,7 +477,7 @@ def main(run, exported):
         "rejected": {},
         "steps": steps,
         "statement": {
-            "version": 3,
+            "version": 4,
             "run": settings["run"],
             "plan": digest,
             "made_at": stated["made_at"],

@@ -133,9 +133,9 @@ def conclude(
         outcome = server.finish()
     except RunIncomplete as failure:
         if place is not None:
-            told = server.state(None)
-            place.write(STATEMENT, told.to_markdown())
-            _write_record(place, failed_record(server, told, str(failure)))
+            statement = server.state(None)
+            place.write(STATEMENT, statement.to_markdown())
+            _write_record(place, failed_record(server, statement, str(failure)))
         raise
     result = RunResult(
         run=server.run,
