@@ -104,7 +104,11 @@ class RunResult:
             "expected_gap": self.plan.gap,
             "nothing_collected": self.plan.nothing_collected,
             "classical_fresh": self.plan.classical_fresh,
-            "collect_at": {a.client: a.collect_at for a in self.plan.assignments},
+            "collect_at": {
+                a.client: a.collect_at
+                for a in self.plan.assignments
+                if a.client not in self.plan.unheard
+            },
             "realised_loss": self.realised_loss,
             "private": self.private,
             "participants": list(self.participants),
