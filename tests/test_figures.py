@@ -88,7 +88,11 @@ def test_noise_is_called_scale_or_power():
 
 
 def test_schemes_that_need_no_noise_are_drawn_too():
-    rows = [SchemeRow(s, "x", e, e, None, 1.0, 2.0, 0.0, 1.0) for s in (1, 2) for e in (0.1, 1.0)]
+    rows = [
+        SchemeRow(s, "x", e, e, None, 1.0, 2.0, 0.0, 1.0, 4.7, 4.5)
+        for s in (1, 2)
+        for e in (0.1, 1.0)
+    ]
     axes = figures.schemes_figure(rows, "mean_noise", "Noise power (Wh²)").axes[0]
     assert axes.get_yscale() == "linear"
     contain_their_lines(axes)

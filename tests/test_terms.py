@@ -30,7 +30,7 @@ class Counted:
 def test_slots_in_which_nothing_changes_any_more_share_a_row(process, calibration):
     process = Counted(process)
     client = aw.Client("a", process, samples=10)
-    problem = aw.Problem([client], LAST, 0.1, calibration=calibration)
+    problem = aw.Problem([client], LAST, 0.1, estimator="propagated", calibration=calibration)
     table = aw.slot_table(client, problem)
     assert process.asked <= 500  # twice a row: for the table, and for the release
     assert len(table.kernel_rows) == len(table.law_rows) == len(table.release_rows) <= 250
