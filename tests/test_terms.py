@@ -50,7 +50,8 @@ def test_each_slot_has_the_noise_of_its_joint_law(calibration, law):
     chain = aw.birth_death(0.3, 0.1, [20, 50, 100, 200])
     client = aw.Client("a", chain, law, samples=7)
     mixing = "exact" if law is None else "own_law"
-    problem = aw.Problem([client], 6, 0.2, mixing=mixing, calibration=calibration)
+    choices = {"mixing": mixing, "estimator": "propagated", "calibration": calibration}
+    problem = aw.Problem([client], 6, 0.2, **choices)
     table = aw.slot_table(client, problem)
     for slot in range(1, 6 if calibration == "tight" else 7):  # fresh: every state counts
         joint = chain.joint(slot, 6, law)
