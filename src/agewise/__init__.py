@@ -7,9 +7,10 @@ is itself privacy. Agewise weighs that against the accuracy that ageing costs.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from agewise import scenarios
+from agewise import knowledge, scenarios
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
+from agewise.knowledge import Level
 from agewise.learning import Histogram, Mean, Shares, Statistics
 from agewise.loss.batch import chain_tables
 from agewise.loss.bound import Bound, loss_bound
@@ -79,6 +80,7 @@ __all__ = [
     "JointLaw",
     "Ledger",
     "LedgerDamaged",
+    "Level",
     "MarkovChain",
     "Mean",
     "MeasuredLaw",
@@ -118,6 +120,7 @@ __all__ = [
     "fit",
     "fitting",
     "joint_delta",
+    "knowledge",
     "laplace",
     "load_scenario",
     "loss_bound",

@@ -18,6 +18,7 @@ from agewise.cli.console import (
     EstimatorOption,
     JsonOption,
     LearnerOption,
+    LevelOption,
     MechanismOption,
     MixingOption,
     OutOption,
@@ -38,6 +39,7 @@ from agewise.errors import InvalidInput
 from agewise.planning import Plan, SearchMethod
 from agewise.planning import plan as make_plan
 from agewise.planning import replan as make_replan
+from agewise.planning.compare import FRESH, NOTHING
 from agewise.problem import Objective, Problem
 from agewise.scenario import TEMPLATE
 from agewise.scenarios import BUILT_IN
@@ -53,6 +55,7 @@ def plan(
     epsilon: EpsilonOption = None,
     mixing: MixingOption = None,
     estimator: EstimatorOption = None,
+    level: LevelOption = None,
     calibration: CalibrationOption = None,
     learner: LearnerOption = None,
     mechanism: MechanismOption = None,
@@ -80,6 +83,7 @@ def plan(
         epsilon=epsilon,
         mixing=mixing,
         estimator=estimator,
+        level=level,
         calibration=calibration,
         learner=learner,
         mechanism=mechanism,
@@ -135,6 +139,10 @@ def schemes(
     out: OutOption = None,
 ) -> None:
     """Compare the paper's six schemes: schedule, achieved ε, gap, bound, mean noise power.
+
+    Below them stand what a server loses that collects nothing and publishes the mean it knows (at
+    the law of each scheme's ages), and fresh data with classical noise, of which the server makes
+    the best estimate.
 
     With --out, also draws loss gap and noise power against ε over 0.01 to 1. The noise power is
     2η² for noise of scale η, averaged over the clients; JSON calls it mean_noise.
@@ -236,6 +244,8 @@ def _print_plan(planned: Plan) -> None:
     headings, rows = planned.table()
     columns = [Column(escape(one), words=one == "client") for one in headings]
     screen = console()
+    if planned.verdict is not None:
+        screen.print(f"[bold]{escape(planned.verdict)}[/]", highlight=False)
     print_table(screen, escape(planned.title), columns, [[escape(x) for x in row] for row in rows])
     minimised = (
         "closed form" if planned.method == "certified" else f"{planned.problem.objective} objective"
@@ -245,7 +255,8 @@ def _print_plan(planned: Plan) -> None:
         if planned.method == "random"
         else f"{planned.method} search, minimising the {minimised}"
     )
-    facts = [*planned.facts(), ("schedule by", how)]
+    facts = [fact for fact in planned.facts() if fact[0] != "verdict"]  # it stands first
+    facts.append(("schedule by", how))
     facts += [("ε assumes", rests_on) for rests_on in assumptions(planned.problem)]
     facts += [("note", note) for note in planned.notes]
     print_facts(screen, [(name, escape(value)) for name, value in facts])
@@ -262,19 +273,32 @@ def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:
         Column(f"bound{square}", spare=True),
         Column(f"mean noise power{square}"),
     ]
-    cells = [
-        (
-            f"{row.scheme}) {row.name}",
-            f"{row.epsilon:g}",
-            f"{row.achieved_epsilon:.4g}",
-            "(mean)" if row.ages is None else ", ".join(map(str, row.ages)),
-            f"{row.gap:.6g}",
-            f"{row.bound:.6g}",
-            f"{row.mean_noise:.4g}",
-        )
-        for row in rows
-    ]
-    ends = [i for i in range(len(rows) - 1) if rows[i + 1].epsilon != rows[i].epsilon]
+    cells: list[tuple[str, ...]] = []
+    ends = []
+    for epsilon in dict.fromkeys(row.epsilon for row in rows):
+        section = [row for row in rows if row.epsilon == epsilon]
+        cells += [
+            (
+                f"{row.scheme}) {row.name}",
+                f"{row.epsilon:g}",
+                f"{row.achieved_epsilon:.4g}",
+                "(mean)" if row.ages is None else ", ".join(map(str, row.ages)),
+                f"{row.gap:.6g}",
+                f"{row.bound:.6g}",
+                f"{row.mean_noise:.4g}",
+            )
+            for row in section
+        ]
+        fresh = ", ".join("0" * len(problem.clients))
+        nothing = {  # what the server knows depends on the ages where laws hold at collection
+            f"{row.nothing_collected:.6g}": ", ".join(map(str, row.ages or [])) or fresh
+            for row in sorted(section, key=lambda row: row.nothing_collected)
+        }
+        for gap, ages in [*nothing.items()][:: max(1, len(nothing) - 1)]:
+            cells.append((NOTHING, "0", "0", ages, gap, "", "0"))
+        known = f"{section[0].classical_fresh:.6g}"
+        cells.append((FRESH, f"{epsilon:g}", f"{epsilon:g}", fresh, known, "", ""))
+        ends.append(len(cells) - 1)
     screen = console()
     print_table(screen, f"{escape(problem.name)}: the six schemes", columns, cells, ends)
     print_assumptions(screen, problem)

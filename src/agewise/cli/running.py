@@ -21,6 +21,7 @@ from agewise.cli.console import (
     EstimatorOption,
     JsonOption,
     LearnerOption,
+    LevelOption,
     MaxAgedOption,
     MaxClassicalOption,
     MaxDeltaOption,
@@ -42,6 +43,7 @@ from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
 from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS, ledger_file
 from agewise.federation.server import OnMissing, Step
+from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.simulation import Estimate
 from agewise.planning import Plan
 from agewise.planning import plan as make_plan
@@ -76,6 +78,7 @@ def run_command(
     epsilon: EpsilonOption = None,
     mixing: MixingOption = None,
     estimator: EstimatorOption = None,
+    level: LevelOption = None,
     calibration: CalibrationOption = None,
     learner: LearnerOption = None,
     mechanism: MechanismOption = None,
@@ -152,12 +155,15 @@ def run_command(
             epsilon=epsilon,
             mixing=mixing,
             estimator=estimator,
+            level=level,
             calibration=calibration,
             capacity=capacity,
             learner=learner,
             mechanism=mechanism,
             delta=delta,
         )
+        if repetitions and made.problem.known.kind != "independent":
+            raise InvalidInput("--repetitions", repetitions, "0 for this plan", NOT_REHEARSED)
         folder = _fresh(out, made.problem.name)
         policy = None
         if (max_aged_epsilon, max_classical_epsilon, window, max_delta) != (None,) * 4:
@@ -239,6 +245,7 @@ _PLANNING = {
     "epsilon",
     "mixing",
     "estimator",
+    "level",
     "calibration",
     "capacity",
     "learner",
@@ -351,7 +358,7 @@ def _rehearsal(result: RunResult, repetitions: int | None) -> Estimate | None:
     if repetitions is None:
         known = result.realised_loss is not None and clients <= REHEARSED
         repetitions = max(100, 3_000 // clients) if known else 0
-    if repetitions == 0:
+    if repetitions == 0 or result.plan.problem.known.kind != "independent":
         return None
     try:
         with progress_bar("rehearsing with the stand-in") as advance:
