@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 from rich.markup import escape
@@ -46,7 +46,7 @@ from agewise.scenarios import BUILT_IN
 from agewise.schemes import SchemeRow, compare_schemes
 
 commands = typer.Typer()
-Figures = Literal["fig1", "fig2", "fig3a", "fig3b", "gains", "all"]
+Figures = Literal["fig1", "fig2", "fig3a", "fig3b", "gains", "level", "worth", "all"]
 
 
 @commands.command(epilog="Example: agewise plan london --epsilon 0.3 --mixing exact --json")
@@ -169,12 +169,15 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
     as_json: JsonOption = False,
 ) -> None:
-    """Compute the paper's figures anew (PNG, SVG, CSV) and check its claims against them."""
+    """Compute the paper's figures anew (PNG, SVG, CSV) and check its claims against them.
+
+    Three figures are ours: gains (ways of setting the noise), level (clients that share a level,
+    with what simpler choices lose) and worth (when to collect nothing, fresh or aged data).
+    """
     from agewise import figures, reproduction  # noqa: PLC0415
 
     folder = figures.prepare_folder(out)
-    every = ("fig1", "fig2", "fig3a", "fig3b", "gains")
-    wanted = every if which == "all" else (which,)
+    wanted = get_args(Figures)[:-1] if which == "all" else (which,)
     claims: list[reproduction.Claim] = []
     paths: list[Path] = []
     if "fig1" in wanted:
@@ -195,8 +198,20 @@ def reproduce(
     if "gains" in wanted:
         with people.status("gains: every way of setting the noise"):
             gains = reproduction.calibration_gains()
-        paths += figures.save(figures.gains_figure(gains, "Wh"), folder, "gains")
+        title = "Ways of setting the noise, beside a server that knows the laws"
+        paths += figures.save(figures.gains_figure(gains, "Wh", title), folder, "gains")
         paths.append(figures.save_csv(gains, folder, "gains"))
+    if "level" in wanted:
+        with people.status("level: clients that share a level"):
+            losses = reproduction.level_gains()
+        title = "The paper's clients, with an unknown level of 20 Wh in common"
+        paths += figures.save(figures.gains_figure(losses, "Wh", title), folder, "level")
+        paths.append(figures.save_csv(losses, folder, "level"))
+    if "worth" in wanted:
+        with progress_bar("worth: planning") as advance:
+            map_rows = reproduction.worth_map(advance)
+        paths += figures.save(figures.worth_figure(map_rows, "Wh"), folder, "worth")
+        paths.append(figures.save_csv(map_rows, folder, "worth"))
     if claims:
         paths.append(figures.save_csv([asdict(c) for c in claims], folder, "claims"))
     if as_json:
