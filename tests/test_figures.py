@@ -112,7 +112,7 @@ def test_losses_stand_beside_what_their_rivals_lose():
         for e in (0.1, 1.0)
     ]
     axes = figures.schemes_figure(rows, "gap", "Loss gap (Wh²)").axes[0]
-    assert [[4.0, 4.0], [5.0, 5.0], [0.4, 4.0]] == drawn(axes)[2:]
+    assert drawn(axes)[2:] == [[4.0, 4.0], [5.0, 5.0], [0.4, 4.0]]
     assert len(figures.schemes_figure(rows, "bound", "Bound").axes[0].get_lines()) == 2
     points = [
         {"client": c, "collect_at": t, "printed": 9.0, "as_stated": 8.0, "exact_delta": 7.0}

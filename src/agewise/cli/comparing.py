@@ -30,7 +30,7 @@ Listed = Annotated[str | None, typer.Option(help="Values to try, separated by co
 
 
 @commands.command(
-    epilog="Example: agewise compare london --level 20,0.98 --estimator plain,best --epsilon 0.03,0.1"
+    epilog="Example: agewise compare london --level 20,0.98 --estimator plain,best --epsilon 0.1,1"
 )
 def compare(
     scenario: ScenarioArgument = "london",

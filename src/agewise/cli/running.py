@@ -162,8 +162,7 @@ def run_command(
             mechanism=mechanism,
             delta=delta,
         )
-        if repetitions and made.problem.known.kind != "independent":
-            raise InvalidInput("--repetitions", repetitions, "0 for this plan", NOT_REHEARSED)
+        _refuse_repetitions(made, repetitions)
         folder = _fresh(out, made.problem.name)
         policy = None
         if (max_aged_epsilon, max_classical_epsilon, window, max_delta) != (None,) * 4:
@@ -238,6 +237,11 @@ def _planned(path: Path | None, scenario: str, **changes: Any) -> Plan:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InvalidInput("--plan", f"{path} ({reason})", "a plan.json") from None
+
+
+def _refuse_repetitions(made: Plan, repetitions: int | None) -> None:
+    if repetitions and made.problem.known.kind != "independent":
+        raise InvalidInput("--repetitions", repetitions, "0 for this plan", NOT_REHEARSED)
 
 
 _PLANNING = {

@@ -58,7 +58,7 @@ def _regions(axes: Axes, rows: list[dict[str, Any]]) -> None:
     )
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_facecolor((*_rgb(REGIONS[2][1]), 0.35))
+    axes.set_facecolor((REGIONS[2][1], 0.35))
     limit = [1 - WORTH, 2.0]
     axes.contourf(targets, sizes, gap / fresh, limit, colors=["white"])
     axes.contourf(targets, sizes, gap / fresh, limit, colors=[REGIONS[1][1]], alpha=0.45)
@@ -81,7 +81,3 @@ def _regions(axes: Axes, rows: list[dict[str, Any]]) -> None:
             clear = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 2}
             axes.text(x, y, name, ha="center", va="center", weight="bold", bbox=clear)
     axes.grid(visible=False)
-
-
-def _rgb(colour: str) -> tuple[float, ...]:
-    return tuple(int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
