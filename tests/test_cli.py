@@ -213,7 +213,7 @@ def test_ledgers_are_shown_verified_and_exported(ledger):
     before = ledger.read_bytes()
     assert "classical ε in all: 0.5" in run("ledger", "show", ledger).stdout
     rows = json.loads(run("ledger", "show", ledger, "--json").stdout)
-    assert [row["epsilon"] for row in rows] == [0.5, None]
+    assert [row["classical_epsilon"] for row in rows] == [0.5, None]
     assert "2 events" in run("ledger", "verify", ledger).stdout
     assert json.loads(run("ledger", "export", ledger).stdout)[0]["payload"] == "01"
     assert run("ledger", "export", ledger, "--csv").stdout.count("\n") == 3
@@ -328,7 +328,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path, interrupt):
         (["--window", "0"], 2, "window is 0"),
         (["--repetitions", "1"], 2, "--repetitions is 1"),
         (["--readings", "missing.csv"], 2, "ledgers is missing"),
-        (["--readings", "missing.csv", "--ledgers", "books"], 2, "an existing file"),
+        (["--readings", "missing.csv", "--ledgers", "ledgers"], 2, "an existing file"),
         (["--plan", "missing.json"], 2, "--plan is missing.json (No such file"),
         (["--plan", "missing.json", "--epsilon", "1"], 2, "--epsilon is given with --plan"),
         (["--resume", "nowhere"], 2, "without run.json"),
@@ -362,13 +362,13 @@ def test_a_failed_run_says_where_it_is_and_who_has_released(tmp_path):
 def test_releases_that_never_reached_the_server_count_as_released(tmp_path):
     from agewise.cli.running import _aftermath
 
-    done = run("run", "--drop", "client 1", "--out", tmp_path, "--ledgers", tmp_path / "books")
+    done = run("run", "--drop", "client 1", "--out", tmp_path, "--ledgers", tmp_path / "ledgers")
     assert done.returncode == 4
     folder = next(p for p in tmp_path.iterdir() if p.name.startswith("london-"))
     (folder / "journal.jsonl").write_text("")
     told = _aftermath(folder)
     assert "Released already: 2 of 3 clients: client 2, client 3." in told
-    assert f"--ledgers {tmp_path / 'books'}" in told
+    assert f"--ledgers {tmp_path / 'ledgers'}" in told
     (folder / "record.json").unlink()
     assert f"Go on with: agewise run --resume {folder}" in _aftermath(folder)
     (folder / "run.json").write_text("{")

@@ -18,7 +18,7 @@ from agewise.cli.comparing import commands as comparing
 from agewise.cli.console import people
 from agewise.cli.deploying import deploy
 from agewise.cli.fitting import commands as fitting
-from agewise.cli.ledgers import books
+from agewise.cli.ledgers import ledger_commands
 from agewise.cli.planning import commands
 from agewise.cli.running import commands as running
 from agewise.errors import AgewiseError
@@ -41,7 +41,7 @@ app.add_typer(running)
 app.add_typer(checking)
 app.add_typer(fitting)
 app.add_typer(backtesting)
-app.add_typer(books, name="ledger")
+app.add_typer(ledger_commands, name="ledger")
 app.add_typer(deploy, name="deploy")
 
 

@@ -81,17 +81,17 @@ def backtest(
     from agewise.fitting.halves import compare_halves  # noqa: PLC0415
 
     columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
-    found = given.read(readings, columns, timezone, aggregate_at, slots)
-    before, after = found.readings.split(0.5)
+    recorded = given.read(readings, columns, timezone, aggregate_at, slots)
+    before, after = recorded.readings.split(0.5)
     chosen = given.choose_states(states, quantiles, least_error, before)
-    members = given.choose_groups(groups, found.readings, each=each)
+    members = given.choose_groups(groups, recorded.readings, each=each)
     with progress_bar("measuring") as advance:
         fitted = fit(
             before,
             chosen,
             epsilon=epsilon,
-            first_slot=found.first_slot,
-            slots=found.slots,
+            first_slot=recorded.first_slot,
+            slots=recorded.slots,
             groups=members,
             adversary=adversary,
             sampled=sampled,
@@ -100,19 +100,19 @@ def backtest(
             unit=unit,
             progress=advance,
         )
-    whole = found.readings
+    whole = recorded.readings
     halves = compare_halves(chosen.index(whole.values), chosen.values, whole.day)
     within = [f"Within the half fitted to: {line}" for line in fitted.assumptions.halves.verdict]
     warnings = [*halves.verdict, *within, *fitted.warnings]
     with people.status("replaying the adversary"):
-        attacks = replay_adversary(fitted, before, after, first_slot=found.first_slot, seed=seed)
+        attacks = replay_adversary(fitted, before, after, first_slot=recorded.first_slot, seed=seed)
     with progress_bar("replaying plans") as advance:
         replayed = replay_plans(
             fitted.problem,
             after,
             chosen,
             {one.name: one.members for one in fitted.clients},
-            first_slot=found.first_slot,
+            first_slot=recorded.first_slot,
             rng=generator(seed),
             progress=advance,
         )

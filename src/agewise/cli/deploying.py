@@ -99,7 +99,7 @@ def init_command(
     )
     failure = (problem.delta or 0.0) if max_delta is None else max_delta
     limit = problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
-    made = init_deployment(
+    deployment = init_deployment(
         folder,
         problem,
         tls=tls,
@@ -113,9 +113,9 @@ def init_command(
         node_config=node_config,
     )
     people.print(
-        f"Wrote {escape(str(folder))}: a SuperLink at {made.address} "
-        f"({'TLS and node keys' if tls else '[yellow]no encryption[/]'}), {len(made.nodes)} nodes. "
-        f"Next: agewise deploy up {escape(str(folder))}",
+        f"Wrote {escape(str(folder))}: a SuperLink at {deployment.address} "
+        f"({'TLS and node keys' if tls else '[yellow]no encryption[/]'}), "
+        f"{len(deployment.nodes)} nodes. Next: agewise deploy up {escape(str(folder))}",
         soft_wrap=True,
         highlight=False,
     )

@@ -149,7 +149,7 @@ def run_command(
     else:
         if plan is not None:
             _refuse_given(context, "--plan", refused=_PLANNING)
-        made = _planned(
+        chosen = _planned(
             plan,
             scenario,
             epsilon=epsilon,
@@ -162,12 +162,12 @@ def run_command(
             mechanism=mechanism,
             delta=delta,
         )
-        _refuse_repetitions(made, repetitions)
-        folder = _fresh(out, made.problem.name)
+        _refuse_repetitions(chosen, repetitions)
+        folder = _fresh(out, chosen.problem.name)
         policy = None
         if (max_aged_epsilon, max_classical_epsilon, window, max_delta) != (None,) * 4:
-            limit = made.problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
-            failure = (made.problem.delta or 0.0) if max_delta is None else max_delta
+            limit = chosen.problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
+            failure = (chosen.problem.delta or 0.0) if max_delta is None else max_delta
             policy = Policy(limit, max_classical_epsilon, window, failure)
         choices: dict[str, Any] = {"ledgers": ledgers, "drop": drop or []}
         if engine == "flower":
@@ -190,9 +190,9 @@ def run_command(
             raise InvalidInput(
                 "--deployment, --superlink", "given without --engine flower", "with it"
             )
-        with _watching(folder, len(made.assignments)) as watch:
+        with _watching(folder, len(chosen.assignments)) as watch:
             result = run(
-                made,
+                chosen,
                 engine,
                 None if seed is None else generator(seed),
                 folder=folder,

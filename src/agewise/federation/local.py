@@ -142,9 +142,9 @@ def rehearse(
     `plan.gap`; refused where clients share a level. Cost grows with repetitions × clients.
 
     >>> from agewise import plan, scenarios
-    >>> made = plan(scenarios.london())
-    >>> loss = rehearse(made, 200, np.random.default_rng(3))
-    >>> abs(loss - made.gap) < 4 * loss.standard_error
+    >>> london = plan(scenarios.london())
+    >>> loss = rehearse(london, 200, np.random.default_rng(3))
+    >>> abs(loss - london.gap) < 4 * loss.standard_error
     True
     """
     generator = checked_generator(rng)
@@ -383,8 +383,8 @@ class _LocalRun:
         error = next((errors[name] for name in missing if name in errors), None)
         if isinstance(error, BudgetExceeded):
             return error
-        told = f"{failure} {error or ''}".rstrip()
-        return RunIncomplete(f"{told} {how_to_retry(place, self.settings)}".rstrip())
+        reason = f"{failure} {error or ''}".rstrip()
+        return RunIncomplete(f"{reason} {how_to_retry(place, self.settings)}".rstrip())
 
     def refuse_other_uploads(self) -> None:
         """What the journal says was uploaded must be what the clients' ledgers hold."""

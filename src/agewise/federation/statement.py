@@ -19,7 +19,7 @@ from agewise.planning import Plan
 from agewise.problem import Client
 from agewise.wording import in_words
 
-VERSION = 3
+VERSION = 4
 
 LIMITS = (
     "The aged ε is about a record's value in the aggregation slot; the value that was collected is "

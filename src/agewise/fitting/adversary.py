@@ -100,13 +100,13 @@ def replay_adversary(
             chain = fit_chain(fitted.states.index(before.values[part]), fitted.states.values)
             if fitted.adversary == "household":
                 law = _table(was, is_then, fitted.states.values.size)
-            for claim, share in (("measured", limit), ("chain", float(delta(chain, age)))):
+            for claim, claimed in (("measured", limit), ("chain", float(delta(chain, age)))):
                 reach = float(np.ptp(fitted.states.values))
-                scale = reach / classical_epsilon(epsilon, share) if share > 0 else 0.0
+                scale = reach / classical_epsilon(epsilon, claimed)
                 guess = _Guess(law + 1e-4, fitted.states.values, scale, math.exp(epsilon))
                 at = guess.thresholds(was, is_then, rng)
                 true, called = guess.calls(old, new, at, rng)
-                watched[claim].append(_Watched(name, len(part), share, scale, true, called, week))
+                watched[claim].append(_Watched(name, len(part), claimed, scale, true, called, week))
     households = sum(one.households for one in watched["chain"])
     if households < FEWEST:
         raise InvalidInput(
@@ -182,17 +182,17 @@ class _Guess:
         """For each state, from how much evidence on calling it wins most, on their own days."""
         good = np.tile(old >= 0, DRAWS)
         old, new = np.tile(old, DRAWS)[good], np.tile(new, DRAWS)[good]
-        found = np.zeros(self.values.size)
+        thresholds = np.zeros(self.values.size)
         evidence = self._evidence(old, rng)
-        for state in range(found.size):
+        for state in range(thresholds.size):
             true = new == state
             if not true.any() or true.all():
                 continue
             tried = np.unique(np.quantile(evidence[:, state], np.linspace(0, 1, 41)))
             called = evidence[:, state, None] >= tried
             wins = called[true].mean(axis=0) - self.factor * called[~true].mean(axis=0)
-            found[state] = tried[int(wins.argmax())]
-        return found
+            thresholds[state] = tried[int(wins.argmax())]
+        return thresholds
 
     def calls(
         self, old: Codes, new: Codes, thresholds: Array, rng: np.random.Generator

@@ -255,8 +255,8 @@ def _simulate(transition: Array, codes: Codes, day: int, rng: np.random.Generato
     walks = -(-slots // LONGEST_WALK)
     steps = -(-slots // walks)
     cumulative = np.cumsum(transition, axis=1)
-    made = np.empty((len(codes) * walks, steps), dtype=np.int8)
-    made[:, 0] = np.repeat(np.maximum(codes[:, 0], 0), walks)
+    walked = np.empty((len(codes) * walks, steps), dtype=np.int8)
+    walked[:, 0] = np.repeat(np.maximum(codes[:, 0], 0), walks)
     for t in range(1, steps):
-        made[:, t] = draw_states(cumulative[made[:, t - 1]], rng)
-    return made.reshape(len(codes), -1)[:, :slots]
+        walked[:, t] = draw_states(cumulative[walked[:, t - 1]], rng)
+    return walked.reshape(len(codes), -1)[:, :slots]

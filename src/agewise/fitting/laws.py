@@ -178,8 +178,10 @@ def fit_lag_law(
             estimates.append(1.0)
             continue
         if noise is None:
-            found = [_limit(now[:, k], later[:, k], week[k], size, sampled, failure) for k in kinds]
-            limit, estimate, widened = (max(part) for part in zip(*found, strict=True))
+            by_kind = [
+                _limit(now[:, k], later[:, k], week[k], size, sampled, failure) for k in kinds
+            ]
+            limit, estimate, widened = (max(part) for part in zip(*by_kind, strict=True))
             worst = max(worst, widened)
         else:
             slack = noise.slack(total.size, failure / 2)

@@ -34,7 +34,7 @@ def record_fit(fitted: Fit, folder: Path) -> None:
             client=client.name,
             collect_at=0,
             aggregate_at=0,
-            epsilon=fitted.noise.epsilon,
+            classical_epsilon=fitted.noise.epsilon,
             aged_epsilon=fitted.noise.epsilon,
             sensitivity=float(fitted.noise.sensitivity),
             scale=fitted.noise.scale,

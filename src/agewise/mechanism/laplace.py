@@ -100,8 +100,8 @@ def laplace(value: Value, *, sensitivity: float, epsilon: float) -> Noised:
     while mechanism.map(distance) > asked:
         scale = math.nextafter(scale, math.inf)
         mechanism = _opendp_laplace(kind, vector, scale)
-    made = _like(mechanism(payload), kind)
-    return Noised(made, scale, float(mechanism.map(distance)), private=True)
+    noised = _like(mechanism(payload), kind)
+    return Noised(noised, scale, float(mechanism.map(distance)), private=True)
 
 
 def laplace_epsilon(sensitivity: float, scale: float) -> float:
@@ -114,8 +114,8 @@ def laplace_epsilon(sensitivity: float, scale: float) -> float:
 def seeded_laplace(value: Value, *, scale: float, rng: np.random.Generator) -> Noised:
     """Add reproducible Laplace noise for simulation. What it makes is **not** private.
 
-    >>> made = seeded_laplace(100.0, scale=3.6, rng=np.random.default_rng(7))
-    >>> made.private, made.epsilon
+    >>> noised = seeded_laplace(100.0, scale=3.6, rng=np.random.default_rng(7))
+    >>> noised.private, noised.epsilon
     (False, None)
     """
     kind, _ = _checked_value(value)

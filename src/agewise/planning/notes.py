@@ -69,10 +69,10 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
             f"The target ε = {problem.epsilon:g} is weak: a release may change anyone's odds about "
             f"a record's present value by a factor of {_odds(problem.epsilon)} (e^ε)."
         )
-    told = [a.client for a in assignments if a.aged_epsilon > BARE]
-    if told:
+    open_all = [a.client for a in assignments if a.aged_epsilon > BARE]
+    if open_all:
         notes.append(
-            f"Nothing of {_listed(told)} is protected: records as collected and their present "
+            f"Nothing of {_listed(open_all)} is protected: records as collected and their present "
             f"values are all but told outright (classical and aged ε above {BARE:g})."
         )
     bare = [a.client for a in assignments if a.classical_epsilon > BARE >= a.aged_epsilon]

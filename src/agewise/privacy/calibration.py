@@ -89,13 +89,13 @@ def noise_scale(
         raise InvalidInput(
             "delta", delta, "none with tight calibration, which works from the joint law itself"
         )
-    share = np.asarray(joint_delta(joint) if delta is None else delta)
+    deltas = np.asarray(joint_delta(joint) if delta is None else delta)
     if calibration == "sharp" and delta is None and not joint.underflowed and not joint.uncertainty:
         off = np.array([ROWS_OFF * joint.rounding])
         sticks = hockey_sticks(joint.backward[None], np.array([target]), off)[0]
-        share = np.minimum(share, sticks)
+        deltas = np.minimum(deltas, sticks)
     reach = sensitivities(values, np.asarray(count))
-    scale = Laplace().calibrate(reach, np.asarray(classical_epsilon(target, share)))
+    scale = Laplace().calibrate(reach, np.asarray(classical_epsilon(target, deltas)))
     if calibration == "tight" and not joint.underflowed:
         scale = tight_scales(
             joint.backward[None],

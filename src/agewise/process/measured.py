@@ -142,10 +142,10 @@ class MeasuredLaw:
         if collect_at == aggregate_at:
             return JointLaw(np.diag(self.law(collect_at)), self.states)
         index = self._index(collect_at, aggregate_at)
-        made = JointLaw(self.joints[index], self.states)
-        room = float(self.limits[index] - table_delta(made.matrix))
-        made.uncertainty = max(room, 1e-15)  # measured is never certain
-        return made
+        joint = JointLaw(self.joints[index], self.states)
+        room = float(self.limits[index] - table_delta(joint.matrix))
+        joint.uncertainty = max(room, 1e-15)  # measured is never certain
+        return joint
 
     def knows(self, collect_at: int, aggregate_at: int) -> bool:
         """Whether the law of these two slots was measured."""

@@ -112,8 +112,8 @@ def run_on_flower(
         checked_address(superlink, root_certificates)
         if not answers(superlink, root_certificates):
             raise _nobody_at(superlink)
-        made = elsewhere(place / "deployment", superlink, root_certificates)
-        settings = replace(settings, deployment=str(made.folder))
+        connection = elsewhere(place / "deployment", superlink, root_certificates)
+        settings = replace(settings, deployment=str(connection.folder))
     elif deployment is None:
         if sources is not None and rng is None:
             raise InvalidInput(
@@ -229,7 +229,7 @@ def _keeping(place: RunFolder, settings: Settings, watch: Watcher | None) -> Wat
     def watching(step: Step, closed: int, total: int) -> None:
         if step.what == "began":
             with contextlib.suppress(ValueError):
-                place.settle(replace(settings, started=float(step.why)))
+                place.write_settings(replace(settings, started=float(step.why)))
         if watch is not None:
             watch(step, closed, total)
 
@@ -286,7 +286,7 @@ def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deploym
     (folder / "pyproject.toml").write_text(APP, encoding="utf-8")
     (code / "__init__.py").write_text("", encoding="utf-8")
     (code / "plan.json").write_text(plan.to_json(), encoding="utf-8")
-    told = {
+    sent = {
         "run": settings.run,
         "private": not settings.stand_in,
         "on_missing": settings.on_missing,
@@ -298,7 +298,7 @@ def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deploym
         "nodes": deployment.node_numbers(),
         "at_once": settings.at_once,
     }
-    (code / "settings.json").write_text(json.dumps(told), encoding="utf-8")
+    (code / "settings.json").write_text(json.dumps(sent), encoding="utf-8")
     (code / "client_app.py").write_text(
         "from agewise.federation.flower import client_app\n\napp = client_app.app\n",
         encoding="utf-8",
@@ -314,12 +314,12 @@ def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deploym
 
 def _node_documents(deployment: Deployment) -> dict[str, dict[str, Any]]:
     """What the nodes' files say, where they are on this machine."""
-    found = {}
+    configured = {}
     for node in deployment.nodes:
         with contextlib.suppress(OSError, ValueError):
             text = (deployment.folder / node.folder / "node.toml").read_text(encoding="utf-8")
-            found[node.name] = tomllib.loads(text)
-    return found
+            configured[node.name] = tomllib.loads(text)
+    return configured
 
 
 def _stand_in(deployment: Deployment, plan: Plan) -> bool:

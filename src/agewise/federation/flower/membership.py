@@ -25,19 +25,19 @@ def joined_nodes(deployment: Deployment, state: dict[str, Any]) -> dict[str, boo
     answer = ask_flower(deployment, "supernode", "list", PROFILE)
     listed = {str(one["node-id"]): one for one in answer.get("nodes") or []}
     keyed = deployment.node_numbers() or {}
-    found = {}
+    members = {}
     for node in deployment.nodes:
         process = state["processes"].get(node.name)
         number = str(keyed.get(node.name) or _number_in_log(deployment, node.name))
         one = listed.get(number)
-        found[node.name] = (
+        members[node.name] = (
             process is not None
             and process["running"]
             and one is not None
             and one["status"] == "online"
             and _instant(one["online-at"]) > process["started"] - 1  # told in whole seconds
         )
-    return found
+    return members
 
 
 def wait_for_nodes(

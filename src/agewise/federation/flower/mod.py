@@ -117,9 +117,9 @@ class PlanHelper:
         names, here = {c.name for c in self.plan.problem.clients}, set(grid.get_node_ids())
         if self.keyed is not None:
             return {n: at for n, at in self.keyed.items() if n in names and at in here}
-        found = introductions(grid, here)
+        introduced = introductions(grid, here)
         known: dict[str, int] = {}
-        for node, (name, *_) in sorted(found.items()):
+        for node, (name, *_) in sorted(introduced.items()):
             if name in known:
                 raise InvalidInput(
                     "nodes", f"{known[name]} and {node} both claim client {name!r}", "one each"

@@ -212,10 +212,10 @@ def _stored(deployment: Deployment) -> dict[str, Any] | None:
     """What a supervisor last said, whether it is still running or not."""
     try:
         state: dict[str, Any] = json.loads(state_file(deployment).read_text(encoding="utf-8"))
-        told = [state["supervisor"], state["born"]]
-        told += [one[key] for one in state["processes"].values() for key in ("pid", "born")]
-        if not all(isinstance(number, int | float) for number in told):
-            raise ValueError(told)
+        numbers = [state["supervisor"], state["born"]]
+        numbers += [one[key] for one in state["processes"].values() for key in ("pid", "born")]
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise ValueError(numbers)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

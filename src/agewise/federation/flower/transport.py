@@ -74,14 +74,14 @@ def introductions(grid: Grid, nodes: set[int]) -> dict[int, tuple[str, float, fl
     order, sent = sorted(nodes), time.time()
     pushed = _push(grid, [_query(node, ANSWER_TIME) for node in order])
     waiting = {identity: node for node, identity in zip(order, pushed, strict=True) if identity}
-    found = {}
+    heard = {}
     while waiting and time.time() - sent < ANSWER_TIME:
         for message, node in _pull(grid, waiting):
             if not message.has_error():
-                found[node] = (*_said(message), sent, time.time())
+                heard[node] = (*_said(message), sent, time.time())
         if waiting:
             time.sleep(POLL)
-    return found
+    return heard
 
 
 def _said(message: Message) -> tuple[str, float]:
