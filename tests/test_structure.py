@@ -115,7 +115,7 @@ def test_names_of_the_first_version_still_work(name):
     assert (name in aw.__all__) == (name in dir(aw))
 
 
-GROUPS = ["figures", "fitting", "learning", "privacy", "scheduling"]
+GROUPS = ["figures", "fitting", "knowledge", "learning", "privacy", "scheduling"]
 
 
 @pytest.mark.parametrize("group", GROUPS)

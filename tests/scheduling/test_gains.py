@@ -217,6 +217,15 @@ def test_bad_tables_are_refused(change, words):
         GainTables(**{**good, **change})
 
 
+def test_what_is_common_may_be_far_above_what_is_left():
+    """Ten thousand, of which two are left: no digits of the two are lost."""
+    known = aw.scenarios.london().replace(estimator="best", epsilon=1.0)
+    plan = aw.plan(known.replace(level=aw.Level(100.0, 0.98)))
+    assert plan.nothing_collected > 4000 * plan.gap
+    assert plan.certificate.objective == pytest.approx(plan.objective, rel=1e-12)
+    assert plan.certificate.lower_bound == pytest.approx(plan.objective, rel=1e-12)
+
+
 def test_more_clients_than_the_capacity_has_room_for():
     with pytest.raises(aw.InvalidInput, match="at least 2 for 5 clients"):
         solve_gains(random_tables(np.random.default_rng(8), 5, 3), 1)

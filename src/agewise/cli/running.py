@@ -21,6 +21,7 @@ from agewise.cli.console import (
     EstimatorOption,
     JsonOption,
     LearnerOption,
+    LevelOption,
     MaxAgedOption,
     MaxClassicalOption,
     MaxDeltaOption,
@@ -50,6 +51,7 @@ from agewise.federation.journal import (
     ledger_file,
 )
 from agewise.federation.server import OnMissing, Step
+from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.simulation import Estimate
 from agewise.planning import Plan
 from agewise.planning import plan as make_plan
@@ -80,6 +82,7 @@ def run_command(
     epsilon: EpsilonOption = None,
     mixing: MixingOption = None,
     estimator: EstimatorOption = None,
+    level: LevelOption = None,
     calibration: CalibrationOption = None,
     learner: LearnerOption = None,
     mechanism: MechanismOption = None,
@@ -156,12 +159,14 @@ def run_command(
             epsilon=epsilon,
             mixing=mixing,
             estimator=estimator,
+            level=level,
             calibration=calibration,
             capacity=capacity,
             learner=learner,
             mechanism=mechanism,
             delta=delta,
         )
+        _refuse_repetitions(chosen, repetitions)
         folder = _fresh(out, chosen.problem.name)
         policy = None
         if (max_aged_epsilon, max_classical_epsilon, window, max_delta) != (None,) * 4:
@@ -238,11 +243,17 @@ def _planned(path: Path | None, scenario: str, **changes: Any) -> Plan:
         raise InvalidInput("--plan", f"{path} ({reason})", "a plan.json") from None
 
 
+def _refuse_repetitions(made: Plan, repetitions: int | None) -> None:
+    if repetitions and made.problem.known.kind != "independent":
+        raise InvalidInput("--repetitions", repetitions, "0 for this plan", NOT_REHEARSED)
+
+
 _PLANNING = {
     "scenario",
     "epsilon",
     "mixing",
     "estimator",
+    "level",
     "calibration",
     "capacity",
     "learner",
@@ -355,7 +366,7 @@ def _rehearsal(result: RunResult, repetitions: int | None) -> Estimate | None:
     if repetitions is None:
         known = result.realised_loss is not None and clients <= REHEARSED
         repetitions = max(100, 3_000 // clients) if known else 0
-    if repetitions == 0:
+    if repetitions == 0 or result.plan.problem.known.kind != "independent":
         return None
     try:
         with progress_bar("rehearsing with the stand-in") as advance:

@@ -47,7 +47,7 @@ from agewise.federation.server import (
     RunIncomplete,
     Server,
 )
-from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
+from agewise.federation.sources import NOT_REHEARSED, DataSource, SimulatedRecords, load_readings
 from agewise.loss.simulation import Estimate, checked_generator
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
@@ -139,7 +139,7 @@ def rehearse(
     """Run a plan many times with simulated records and the stand-in; return the mean loss.
 
     Every repetition goes through the whole protocol, but nothing is recorded. The mean estimates
-    `plan.gap`. Cost grows with repetitions × clients.
+    `plan.gap`; refused where clients share a level. Cost grows with repetitions × clients.
 
     >>> from agewise import plan, scenarios
     >>> london = plan(scenarios.london())
@@ -149,6 +149,8 @@ def rehearse(
     """
     generator = checked_generator(rng)
     count = whole("repetitions", repetitions, 2)
+    if (kind := plan.problem.known.kind) != "independent":
+        raise InvalidInput("plan", f"with {kind} knowledge", "independent records", NOT_REHEARSED)
     losses = np.empty(count)
     for index in range(count):
         seed = int(generator.integers(2**63))

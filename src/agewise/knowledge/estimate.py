@@ -88,26 +88,30 @@ class GainTables:
 def gain_objective(tables: GainTables) -> Evaluate:
     """Return the evaluation of schedules `[k, m]`, each with its best gains."""
     total = tables.common.sum(axis=0)  # [C, F]
-    base = float((total**2).sum())
     identity = np.eye(total.shape[1])
     # q = cross + heard·(sum of common): covariance of a release with the whole target
     q = tables.cross + np.einsum("itcf,cf->itc", tables.heard, total)
 
     def evaluate(schedules: NDArray[np.intp]) -> Array:
         count = len(schedules)
-        value = np.full(count, base)
         told = np.zeros((count, *total.shape))
         shared = np.broadcast_to(identity, (count, len(total), *identity.shape)).copy()
         for i in range(tables.clients):  # client by client: all at once would not fit in memory
             picked = schedules[:, i]
             power, own, heard = (x[i, picked] for x in (tables.power, q, tables.heard))
-            value += tables.base[i, picked] - (own**2 / power).sum(axis=1)
             told += heard * (own / power)[..., None]
             shared += np.einsum("kcf,kcg,kc->kcfg", heard, heard, 1 / power)
-        if total.shape[1]:
-            solved = np.linalg.solve(shared, told[..., None])[..., 0]
-            value += (told * solved).sum(axis=(1, 2))
-        return value
+        solved = np.linalg.solve(shared, told[..., None])[..., 0]
+        # The loss as it is defined: differences of large numbers would cost digits.
+        value, left = np.zeros(count), np.broadcast_to(total, told.shape).copy()
+        for i in range(tables.clients):
+            picked = schedules[:, i]
+            power, own, heard = (x[i, picked] for x in (tables.power, q, tables.heard))
+            gain = (own - (heard * solved).sum(axis=2)) / power
+            alone = gain * (gain * power - 2 * tables.cross[i, picked])
+            value += tables.base[i, picked] + alone.sum(axis=1)
+            left -= gain[..., None] * heard
+        return np.asarray(value + (left**2).sum(axis=(1, 2)))
 
     return evaluate
 

@@ -87,7 +87,7 @@ def _bound(proof: Leaf, tables: GainTables, capacity: int | None) -> float:
 
 
 def _best_of_all(tables: GainTables, capacity: int | None) -> float:
-    """The least objective of all schedules: the textbook formula, one schedule at a time."""
+    """The least objective of all schedules: the textbook gains, one schedule at a time."""
     clients, slots = tables.base.shape
     rows = np.arange(clients)
     total = tables.common.sum(axis=0)
@@ -96,11 +96,11 @@ def _best_of_all(tables: GainTables, capacity: int | None) -> float:
         if capacity is not None and max(map(columns.count, columns)) > capacity:
             continue
         picked = list(columns)
-        value = float(tables.base[rows, picked].sum()) + float((total**2).sum())
+        gains = np.empty((clients, tables.cross.shape[2]))
         for c in range(tables.cross.shape[2]):
             heard = tables.heard[rows, picked, c]
             told = tables.cross[rows, picked, c] + heard @ total[c]
             law = np.diag(tables.power[rows, picked, c]) + heard @ heard.T
-            value -= float(told @ np.linalg.solve(law, told))
-        best = min(best, value)
+            gains[:, c] = np.linalg.solve(law, told)
+        best = min(best, _objective(tables, picked, gains))
     return best
