@@ -32,8 +32,8 @@ class RunResult:
     best estimate from them: a float for a mean, `Shares` for a histogram, an array for statistics.
     `plan` is the plan as it was carried out: without the missing, each in the slot it collected in.
     `realised_loss` is the squared distance to the mean of the clients' records in the aggregation
-    slot, known only where those are simulated and clients share nothing. `clipped` counts readings that were moved to a
-    state, by client; it is not noised and therefore not part of the record.
+    slot, known only where those are simulated and clients share nothing. `clipped` counts readings
+    that were moved to a state, by client; it is not noised and therefore not part of the record.
     """
 
     run: str
