@@ -98,6 +98,24 @@ def test_a_capacity_is_kept_and_the_bound_holds(monkeypatch):
         assert checked.holds, checked.reason
 
 
+def test_the_gap_at_any_multipliers_is_a_quarter_of_the_squared_slope():
+    """So is, at most, the distance of the bound from the best one: L is strongly concave."""
+    rng = np.random.default_rng(9)
+    for _ in range(30):
+        tables = random_tables(rng)
+        dual = gain_search._Dual([tables], None)
+        at = rng.normal(size=tables.common.shape[1:])
+        value, slope, _ = dual.ask(at, np.zeros(tables.slots))
+        columns = dual.columns(at, np.zeros(tables.slots))
+        rows = np.arange(tables.clients)
+        told = tables.cross[rows, columns] + (tables.heard[rows, columns] * at).sum(axis=2)
+        objective = gap_of(tables, columns, told / tables.power[rows, columns])
+        quarter = float((slope**2).sum()) / 4
+        assert objective - value == pytest.approx(quarter, rel=1e-9)
+        further = [dual.ask(at + step * slope / 2, np.zeros(tables.slots))[0] for step in (0.3, 1)]
+        assert max(further) <= value + quarter * (1 + 1e-9)
+
+
 def test_a_small_problem_is_simply_tried():
     tables = random_tables(np.random.default_rng(4), 4, 5)
     found = solve_gains(tables)
