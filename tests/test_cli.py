@@ -74,11 +74,12 @@ def test_ages_as_a_table_and_figures(tmp_path):
         (["plan", "--out", "/proc/none"], "--out is /proc/none"),
         (["schemes", "--epsilon", "-1"], "epsilon is -1"),
         (["reproduce", "all", "--out", "/proc/none"], "--out is /proc/none"),
-        (["reproduce", "fig9"], "'fig9'"),
+        (["reproduce", "fig9"], "Invalid value for '[FIGURE]': 'fig9' is not one of 'fig1'"),
         (["init", "/proc/none/x"], "NAME is /proc/none/x.toml"),
         (["init", ""], "NAME is ''"),
         (["init", "london"], "not the name of a built-in"),
         (["plan", "--now", "4", "--collected", "x"], "--collected is 'x'; allowed: NAME=SLOT"),
+        (["plan", "--collected", "client 1=2"], "--collected is given without --now"),
         (["plan", "--now", "99"], "now is 99"),
         (["plan", "lodon"], "Did you mean london?"),
         (
@@ -98,6 +99,7 @@ def test_help_and_version():
     assert aw.__version__ in run("--version").stdout
     assert "Exit codes" in run("--help").stdout
     assert "Example" in run("ages", "--help").stdout
+    assert "Ctrl-C go on with --resume;" in run("run", "--help").stdout  # lines fill the terminal
 
 
 def test_plan_as_json_reads_back_as_a_plan():
@@ -256,7 +258,7 @@ def test_run_leaves_record_statement_and_picture(tmp_path):
     assert "4.53935 Wh², server's knowledge used" in done.stdout
     assert "slot   1  client 2 uploaded" in done.stderr
     shown = run("ledger", "verify", folder / "ledgers" / "client 1.ledger")
-    assert "1 events" in shown.stdout
+    assert "1 event, unchanged since written." in shown.stdout
 
 
 def test_a_run_with_a_level_is_not_compared_with_what_it_does_not_simulate(tmp_path):

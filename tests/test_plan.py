@@ -135,6 +135,8 @@ def test_bad_plans_are_refused(text, words):
 def test_a_plan_says_what_its_defender_should_know():
     notes = " ".join(aw.plan(LONDON.replace(mixing="exact")).notes)
     assert "clients client 1, client 2, client 3 start from another stated law" in notes
+    alone = LONDON.replace(mixing="exact", clients=LONDON.clients[:1])
+    assert "but client client 1 starts from another" in " ".join(aw.plan(alone).notes)
     assert "another stated law" not in " ".join(aw.plan(LONDON.replace(mixing="own_law")).notes)
     chain = aw.MarkovChain([[0.3, 0.7], [0.3, 0.7]], [0, 1])
     bare = aw.plan(aw.Problem([aw.Client("a", chain)], 3, 0.1, estimator="plain"))

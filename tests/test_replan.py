@@ -48,3 +48,10 @@ def test_lost_clients_drop_out():
 def test_bad_input_is_refused(arguments, words):
     with pytest.raises(aw.InvalidInput, match=words):
         aw.replan(aw.plan(LONDON), **arguments)
+
+
+def test_the_bound_of_a_plan_made_on_the_way_is_about_what_was_still_open():
+    planned = aw.plan(aw.scenarios.london())
+    late = dict(aw.replan(planned, 3, {"client 1": 2}).facts())["optimality"]
+    assert late.startswith("no schedule still open then has an objective below 227.261 Wh²")
+    assert dict(planned.facts())["optimality"].startswith("no schedule has an objective below")

@@ -90,7 +90,12 @@ def test_a_plan_that_is_not_worth_it_says_so_first():
     assert nothing.facts()[0] == ("verdict", nothing.verdict)
     paper = aw.plan(aw.scenarios.london())
     assert paper.verdict.startswith("Collect fresh data")
-    assert "4.539" in paper.verdict
+    assert "loses 4.53935 Wh² with" in paper.verdict
+    fresh = aw.plan(PAPER)
+    assert set(fresh.ages) == {0}
+    assert (
+        fresh.verdict == paper.verdict
+    )  # ageing brings nothing: said also where the plan is fresh
     assert aw.plan(PAPER.replace(level=LEVEL)).verdict is None
 
 

@@ -27,11 +27,12 @@ app = typer.Typer(
     name="agewise",
     help="When each client of a federation collects its data, and how much noise it adds.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 done, 2 bad input, 3 a privacy budget would be overspent, "
-    "4 a run did not complete, 5 a claim that was checked does not hold, 130 interrupted, "
+    "4 a run did not complete or a federation is not up, 5 what a run says of itself does not "
+    "hold (check), 130 interrupted, "
     "141 nobody reads the output any more.",
 )
 app.add_typer(commands)

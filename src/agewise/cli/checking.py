@@ -11,9 +11,10 @@ from rich.markup import escape
 
 from agewise.cli.console import JsonOption, console, people, print_json
 from agewise.federation.checking import check_run
+from agewise.report.tables import counted
 
 REFUTED = 5
-"""Exit code for a claim that was checked and does not hold."""
+"""Exit code for a run that says of itself what does not hold."""
 SHOWN = 40
 """Differences that are listed for people; all of them with --json."""
 
@@ -56,7 +57,9 @@ def check_command(
         for told in report.as_told:
             screen.print(f"as told  {escape(told)}", highlight=False, soft_wrap=True)
         verdict = (
-            f"[red]{len(report.differences)} differences[/]" if report.differences else "all follow"
+            f"[red]{counted(len(report.differences), 'difference')}[/]"
+            if report.differences
+            else "all agree"
         )
         screen.print(
             f"{escape(report.run)}: {report.compared} entries of record, statement and plan "

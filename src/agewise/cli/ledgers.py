@@ -17,6 +17,7 @@ from agewise.cli.console import JsonOption, console, print_json
 from agewise.cli.layout import Column, print_table
 from agewise.privacy.account import Event
 from agewise.privacy.ledger import Ledger
+from agewise.report.tables import counted
 
 ledger_commands = typer.Typer(
     help="Look into a client's ledger: what was released, and what it adds up to.",
@@ -71,7 +72,7 @@ def verify(path: LedgerArgument) -> None:
     """Check the file and its hash chain. Damage is reported, never repaired."""
     with Ledger.read(path) as ledger:
         count = ledger.verify()
-    typer.echo(f"{path}: {count} events, every one as it was written.")
+    typer.echo(f"{path}: {counted(count, 'event')}, unchanged since written.")
 
 
 @ledger_commands.command(epilog="Example: agewise ledger export north.ledger --csv > events.csv")

@@ -98,6 +98,13 @@ def plan(
             "with certified search only",
             "The others know nothing about a schedule before they are done.",
         )
+    if collected and now is None:
+        raise InvalidInput(
+            "--collected",
+            "given without --now",
+            "with --now SLOT only",
+            "Say which slot it is now.",
+        )
     folder = output_folder(out)
     try:
         with progress_bar("searching") as advance:
@@ -165,7 +172,9 @@ def schemes(
 
 @commands.command(epilog="Example: agewise reproduce all --out out")
 def reproduce(
-    which: Annotated[Figures, typer.Argument(help="Which figure.")] = "all",
+    which: Annotated[
+        Figures, typer.Argument(metavar="FIGURE", help=f"One of: {', '.join(get_args(Figures))}.")
+    ] = "all",
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
     as_json: JsonOption = False,
 ) -> None:

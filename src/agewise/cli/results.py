@@ -42,6 +42,7 @@ def _model_facts(result: RunResult, unit: str) -> list[tuple[str, str]]:
         f"{value:.4g} ± {error:.2g}"
         for label, value, error in zip(labels, result.aggregate, errors, strict=True)
     ]
+    lines[0] += " (standard error)"
     facts = [("model" if k == 0 else "", line) for k, line in enumerate(lines[:SPOKEN])]
     if problem.learner.kind == "histogram":
         facts.append(("median", f"{result.model.quantile(0.5):g} {unit}".rstrip()))

@@ -69,6 +69,7 @@ def model_figure(result: RunResult) -> Figure:
         figure = Figure(figsize=(max(5.0, 0.5 * len(labels) + 2.5), 3.6), layout="constrained")
         axes = figure.subplots()
         place = np.arange(len(labels))
+        axes.set_axisbelow(True)
         axes.bar(place, result.aggregate, 0.7, color=COLOURS[0], alpha=0.75)
         axes.errorbar(place, result.aggregate, 2 * errors, fmt="none", color="0.2", capsize=3)
         axes.axhline(0, color="0.5", lw=0.8)

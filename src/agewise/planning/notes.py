@@ -51,7 +51,7 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
         if other:
             notes.append(
                 f"Mixing {problem.mixing} takes the stationary law as the adversary's prior, but "
-                f"{_listed(other)} start from another stated law: if the adversary knows that "
+                f"{_listed(other)} start{'s' * (len(other) == 1)} from another stated law: if the adversary knows that "
                 "law, use own_law, or any_prior if you cannot say what they know."
             )
     measured = {

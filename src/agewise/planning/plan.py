@@ -119,7 +119,7 @@ class Plan:
         capacity = self.problem.capacity
         free = capacity is None or capacity >= len(self.assignments)
         fresh = self.classical_fresh if free else math.inf  # not all can collect at once
-        return verdict(self.gap, self.nothing_collected, fresh)
+        return verdict(self.gap, self.nothing_collected, fresh, self._loss_unit)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data; infinities become the word "inf"."""
@@ -208,9 +208,13 @@ class Plan:
         ]
         return [*headings, f"noise scale ({unit})" if unit else "noise scale"], rows
 
+    @property
+    def _loss_unit(self) -> str:
+        return f" {self.problem.release_unit}²" if self.problem.release_unit else ""
+
     def facts(self) -> list[tuple[str, str]]:
         """What there is to say besides the clients: loss, bounds, proof and notes."""
-        square = f" {self.problem.release_unit}²" if self.problem.release_unit else ""
+        square = self._loss_unit
         facts = [] if self.verdict is None else [("verdict", self.verdict)]
         capacity = self.problem.capacity
         crowded = capacity is not None and capacity < len(self.assignments)
@@ -225,7 +229,8 @@ class Plan:
         if self.lower_bound is None:
             facts.append(("optimality", "nothing proven for this search"))
         else:
-            least = f"no schedule has an objective below {self.lower_bound:.6g}{square}"
+            which = "no schedule" if self.planned_from is None else "no schedule still open then"
+            least = f"{which} has an objective below {self.lower_bound:.6g}{square}"
             facts.append(("optimality", f"{least} (relative gap {self.relative_gap:.2g})"))
         if self.certificate is not None:
             facts.append(("proof", self.certificate.reason))
@@ -253,13 +258,14 @@ WORTH = 0.01
 """How much of the loss a plan must save over something simpler to be worth its while."""
 
 
-def verdict(gap: float, nothing: float, fresh: float) -> str | None:
+def verdict(gap: float, nothing: float, fresh: float, unit: str) -> str | None:
     """Say what is as good as a plan of this loss and simpler: nothing collected, or fresh data."""
     if gap > (1 - WORTH) * nothing and nothing * (1 - WORTH) <= fresh:
-        return f"Collect nothing: what the server knows already loses {nothing:.6g}, at ε = 0."
-    if gap > fresh * (1 + 1e-9):
+        known = f"{nothing:.6g}{unit}"
+        return f"Collect nothing: what the server knows already loses {known}, at ε = 0."
+    if gap > (1 - WORTH) * fresh:
         return (
-            f"Collect fresh data, and let the server use what it knows: that loses {fresh:.6g} "
+            f"Collect fresh data, and let the server use what it knows: that loses {fresh:.6g}{unit} "
             "with classical noise (estimator best)."
         )
     return None
