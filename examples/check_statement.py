@@ -488,7 +488,8 @@ def outcome(scenario, settings, rows, uploads, names, due):
         kept = [{**clients[n], "weight": p} for n, p in zip(aim, shares, strict=True)]
         whole = {**scenario, "clients": kept}
     realised = None
-    if settings["readings"] is None and not settings["own_sources"]:
+    simulated = settings["readings"] is None and not settings["own_sources"]
+    if simulated and "level" not in scenario:
         truth = sum(
             share * present_mean(clients[name], scenario, slots[name], settings["seed"])
             for share, name in zip(shares, aim, strict=True)

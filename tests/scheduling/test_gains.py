@@ -61,7 +61,7 @@ def test_gains_are_those_of_the_covariance_matrix_and_nothing_near_is_better():
 
 
 def _against_brute_force(problems, monkeypatch):
-    monkeypatch.setattr(gain_search, "EXHAUSTIVE", 0)  # small problems are simply tried otherwise
+    monkeypatch.setattr(gain_search, "TRIED", 0)  # small problems are simply tried otherwise
     rng = np.random.default_rng(2)
     optimal, worst = 0, 0.0
     for _ in range(problems):
@@ -85,7 +85,7 @@ def test_guarantee_the_dual_is_never_above_brute_force_in_a_thousand_problems(mo
 
 
 def test_a_capacity_is_kept_and_the_bound_holds(monkeypatch):
-    monkeypatch.setattr(gain_search, "EXHAUSTIVE", 0)
+    monkeypatch.setattr(gain_search, "TRIED", 0)
     rng = np.random.default_rng(3)
     for _ in range(12):
         tables = random_tables(rng, clients=5, slots=4)
@@ -162,6 +162,23 @@ def test_a_stream_gives_what_the_tables_in_memory_give():
     assert check_gains(streamed, tables).holds
 
 
+def test_rows_may_stand_for_many_clients():
+    rng = np.random.default_rng(9)
+    tables, counts = random_tables(rng, 3, 4, 1, 2), np.array([5, 1, 3])
+    several = GainTables(
+        *(np.repeat(getattr(tables, f.name), counts, axis=0) for f in dataclasses.fields(tables))
+    )
+    found = solve_gains(tables, counts=counts)
+    columns, gains = np.repeat(found.columns, counts), np.repeat(found.gains, counts, axis=0)
+    assert found.objective == pytest.approx(gap_of(several, columns, gains))
+    assert best_gains(several, columns) == pytest.approx(gains)
+    assert check_gains(found, tables.times(counts)).holds
+    with pytest.raises(aw.InvalidInput, match="one of the two"):
+        solve_gains(tables, 2, counts=counts)
+    with pytest.raises(aw.InvalidInput, match="counts"):
+        solve_gains(tables, counts=[1, 0, 2])
+
+
 def test_without_factors_every_client_decides_alone():
     rng = np.random.default_rng(6)
     tables = random_tables(rng, 30, 6, 1, 1)
@@ -173,7 +190,7 @@ def test_without_factors_every_client_decides_alone():
 
 
 def test_the_check_notices_false_claims(monkeypatch):
-    monkeypatch.setattr(gain_search, "EXHAUSTIVE", 0)
+    monkeypatch.setattr(gain_search, "TRIED", 0)
     tables = random_tables(np.random.default_rng(7), 6, 4)
     found = solve_gains(tables)
     assert check_gains(found, tables).holds

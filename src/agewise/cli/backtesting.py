@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from agewise.cli import readings as given
 from agewise.cli.console import (
     JsonOption,
     console,
@@ -19,7 +18,7 @@ from agewise.cli.console import (
     progress_bar,
 )
 from agewise.cli.layout import Column, print_table
-from agewise.fitting import defaults
+from agewise.cli.readings import SHOWN, Options, on_readings
 from agewise.wording import listed
 
 if TYPE_CHECKING:
@@ -42,27 +41,9 @@ SCHEMES = {
 @commands.command(
     epilog="Example: agewise backtest meters.parquet --states 60,250 --each --adversary household"
 )
+@on_readings
 def backtest(
-    readings: given.ReadingsArgument,
-    states: given.StatesOption = None,
-    quantiles: given.QuantilesOption = None,
-    least_error: given.LeastErrorOption = None,
-    entity: given.EntityOption = None,
-    timestamp: given.TimestampOption = None,
-    value: given.ValueOption = None,
-    wide: given.WideOption = False,
-    yes: given.YesOption = False,
-    timezone: given.TimezoneOption = "UTC",
-    groups: given.GroupsOption = None,
-    each: given.EachOption = False,
-    aggregate_at: given.AggregateOption = defaults.AGGREGATE_AT,
-    slots: given.SlotsOption = None,
-    epsilon: given.EpsilonOption = defaults.EPSILON,
-    adversary: given.AdversaryOption = defaults.ADVERSARY,
-    sampled: given.SampledOption = defaults.DRAWN_BY,
-    worst_limit: given.WorstLimitOption = defaults.WORST_LIMIT,
-    most_left_out: given.MostLeftOutOption = defaults.MOST_LEFT_OUT,
-    unit: given.UnitOption = "",
+    given: Options,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the adversary's noise and the random schedule.")
     ] = 0,
@@ -80,24 +61,23 @@ def backtest(
     from agewise.fitting.fit import fit  # noqa: PLC0415
     from agewise.fitting.halves import compare_halves  # noqa: PLC0415
 
-    columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
-    recorded = given.read(readings, columns, timezone, aggregate_at, slots)
+    recorded = given.read()
     before, after = recorded.readings.split(0.5)
-    chosen = given.choose_states(states, quantiles, least_error, before)
-    members = given.choose_groups(groups, recorded.readings, each=each)
+    chosen = given.choose_states(before)
+    members = given.choose_groups(recorded.readings)
     with progress_bar("measuring") as advance:
         fitted = fit(
             before,
             chosen,
-            epsilon=epsilon,
+            epsilon=given.epsilon,
             first_slot=recorded.first_slot,
             slots=recorded.slots,
             groups=members,
-            adversary=adversary,
-            sampled=sampled,
-            worst_limit=worst_limit,
-            most_left_out=most_left_out,
-            unit=unit,
+            adversary=given.adversary,
+            sampled=given.sampled,
+            worst_limit=given.worst_limit,
+            most_left_out=given.most_left_out,
+            unit=given.unit,
             progress=advance,
         )
     whole = recorded.readings
@@ -119,8 +99,8 @@ def backtest(
     if as_json:
         print_json(
             {
-                "adversary": adversary,
-                "sampled": sampled,
+                "adversary": given.adversary,
+                "sampled": given.sampled,
                 "attacks": [one.to_dict() for one in attacks],
                 "plans": [one.to_dict() for one in replayed],
                 "left_out": [list(one) for one in fitted.left_out],
@@ -135,19 +115,20 @@ def backtest(
     screen = console()
     screen.print(
         f"Fitted to {before.values.shape[1] // before.day} days, judged on the "
-        f"{after.values.shape[1] // after.day} after them; adversary: {adversary}, sampled: "
-        f"{sampled}, claimed ε = {epsilon:g}. {len(fitted.left_out)} entities left out.",
+        f"{after.values.shape[1] // after.day} after them; adversary: {given.adversary}, "
+        f"sampled: {given.sampled}, claimed ε = {given.epsilon:g}. {len(fitted.left_out)} entities "
+        "left out.",
         highlight=False,
     )
-    _print_attacks(screen, attacks, unit)
+    _print_attacks(screen, attacks, given.unit)
     for one in attacks:
         if one.exposed:
             screen.print(
-                f"Noise by the {_noise(one)} exposes {escape(listed(one.exposed, given.SHOWN))}: "
+                f"Noise by the {_noise(one)} exposes {escape(listed(one.exposed, SHOWN))}: "
                 "each by itself refutes the claim.",
                 highlight=False,
             )
-    _print_plans(screen, replayed, unit)
+    _print_plans(screen, replayed, given.unit)
 
 
 def _noise(one: Attack) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from click.core import ParameterSource
@@ -41,7 +41,15 @@ from agewise.cli.console import (
 from agewise.cli.results import SPOKEN, print_result, rehearsal_facts
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
-from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS, ledger_file
+from agewise.federation.journal import (
+    JOURNAL,
+    PLAN,
+    RECORD,
+    SETTINGS,
+    Clock,
+    Engine,
+    ledger_file,
+)
 from agewise.federation.server import OnMissing, Step
 from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.simulation import Estimate
@@ -63,12 +71,8 @@ commands = typer.Typer()
 def run_command(
     context: typer.Context,
     scenario: ScenarioArgument = "london",
-    engine: Annotated[
-        Literal["local", "flower"], typer.Option(help="What carries the messages.")
-    ] = "local",
-    clock: Annotated[
-        Literal["virtual", "wall"], typer.Option(help="As fast as possible, or in real time.")
-    ] = "virtual",
+    engine: Annotated[Engine, typer.Option(help="What carries the messages.")] = "local",
+    clock: Annotated[Clock, typer.Option(help="As fast as possible, or in real time.")] = "virtual",
     slot_seconds: Annotated[
         float, typer.Option(help="Length of a slot by the wall clock; its end is the deadline.")
     ] = 60.0,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 from urllib.parse import quote
 
 import numpy as np
@@ -32,6 +32,7 @@ from agewise.federation.client import (
 )
 from agewise.federation.engine import Engine, Reply, Timetable
 from agewise.federation.journal import (
+    Clock,
     RunFolder,
     Settings,
     how_to_retry,
@@ -53,8 +54,7 @@ from agewise.privacy.account import BudgetExceeded, Policy
 from agewise.privacy.ledger import Ledger
 from agewise.progress import Progress
 
-Clock = Literal["virtual", "wall"]
-CLOCKS = ("virtual", "wall")
+CLOCKS: tuple[str, ...] = get_args(Clock)
 LONGEST_SLOT = 1e7
 """Seconds of a slot by the wall clock, at most: four months."""
 

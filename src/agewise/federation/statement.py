@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agewise.federation.messages import Upload
-from agewise.learning import Learner
+from agewise.learning import LEARNED, Learner
 from agewise.mechanism import MECHANISMS
 from agewise.mixing import assumption
 from agewise.planning import Plan
@@ -33,14 +33,6 @@ LIMITS = (
     "What is collected later also tells about earlier values, these included: a total grows with "
     "every later release of the client, and its own policy limits by how much.",
 )
-
-
-LEARNED = {
-    "mean": "the mean of the records",
-    "histogram": "the share of the records in each state",
-    "statistics": "the mean of a vector for each state of a record",
-}
-"""What each kind of learner releases, in words."""
 
 
 @dataclass(frozen=True)

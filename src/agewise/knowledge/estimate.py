@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
@@ -61,6 +61,18 @@ class GainTables:
         if np.isposinf(self.base).all(axis=1).any():
             row = int(np.isposinf(self.base).all(axis=1).argmax())
             raise InvalidInput(f"base[{row}]", "infinite in every slot", "one allowed slot or more")
+
+    def times(self, counts: ArrayLike) -> GainTables:
+        """The tables where each row stands for so many clients, alike in column and gain."""
+        many = np.asarray(counts, float)
+        by = [many.reshape(-1, *[1] * (k - 1)) for k in range(5)]
+        return GainTables(
+            self.base * by[2],
+            self.cross * by[3],
+            self.power * by[3],
+            self.common * by[3],
+            self.heard * by[4],
+        )
 
     @property
     def clients(self) -> int:

@@ -116,7 +116,10 @@ class Plan:
     @property
     def verdict(self) -> str | None:
         """What to do instead, where something simpler is as good; None where nothing is."""
-        return verdict(self.gap, self.nothing_collected, self.classical_fresh)
+        capacity = self.problem.capacity
+        free = capacity is None or capacity >= len(self.assignments)
+        fresh = self.classical_fresh if free else math.inf  # not all can collect at once
+        return verdict(self.gap, self.nothing_collected, fresh)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data; infinities become the word "inf"."""
@@ -209,10 +212,13 @@ class Plan:
         """What there is to say besides the clients: loss, bounds, proof and notes."""
         square = f" {self.problem.release_unit}²" if self.problem.release_unit else ""
         facts = [] if self.verdict is None else [("verdict", self.verdict)]
+        capacity = self.problem.capacity
+        crowded = capacity is not None and capacity < len(self.assignments)
+        fresh = f"{self.classical_fresh:.6g}{square}, server's knowledge used"
         facts += [
             ("loss gap", f"{self.gap:.6g}{square}"),
             ("nothing collected", f"{self.nothing_collected:.6g}{square}, at ε = 0"),
-            ("classical, fresh", f"{self.classical_fresh:.6g}{square}, server's knowledge used"),
+            ("classical, fresh", fresh + ", whatever the capacity" * crowded),
         ]
         if self.bound is not None:
             facts.append(("Theorem 1 bound", f"{self.bound:.6g}{square} ({self.bound_evaluation})"))
