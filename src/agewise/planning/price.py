@@ -154,17 +154,24 @@ def assemble(
 def _assignments(
     problem: Problem, slots: tuple[SlotTable, ...], columns: list[int]
 ) -> tuple[Assignment, ...]:
-    return tuple(
-        Assignment(
-            client=client.name,
-            collect_at=column + 1,
-            age=problem.aggregate_at - 1 - column,
-            delta=float(table.delta[column]),
-            sensitivity=float(table.sensitivity[column]),
-            classical_epsilon=float(table.classical_epsilon[column]),
-            noise_scale=float(table.scale[column]),
-            aged_epsilon=achieved_epsilon(client, problem, table, column),
-            fingerprint=client.process.fingerprint,
+    """What each client does; clients that share a table and a column share what that achieves."""
+    achieved: dict[tuple[int, int], float] = {}
+    found = []
+    for client, table, column in zip(problem.clients, slots, columns, strict=True):
+        key = id(table), column
+        if key not in achieved:
+            achieved[key] = achieved_epsilon(client, problem, table, column)
+        found.append(
+            Assignment(
+                client=client.name,
+                collect_at=column + 1,
+                age=problem.aggregate_at - 1 - column,
+                delta=float(table.delta[column]),
+                sensitivity=float(table.sensitivity[column]),
+                classical_epsilon=float(table.classical_epsilon[column]),
+                noise_scale=float(table.scale[column]),
+                aged_epsilon=achieved[key],
+                fingerprint=client.process.fingerprint,
+            )
         )
-        for client, table, column in zip(problem.clients, slots, columns, strict=True)
-    )
+    return tuple(found)
