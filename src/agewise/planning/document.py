@@ -23,12 +23,14 @@ from agewise.planning.proof import (
     Proof,
     open_costs,
     proof_from_data,
+    proven_bound,
     same_bound,
 )
 from agewise.planning.search import all_tried, exhaustive_bound
 from agewise.problem import Problem
 from agewise.scenario import problem_from_dict
 from agewise.scheduling import Certificate, Schedule, check_gains, check_schedule
+from agewise.scheduling.gain_certificate import CANCELLED
 from agewise.wording import out_of_words
 
 WRITTEN = ("nothing_collected", "classical_fresh", "gains", "offset")
@@ -67,7 +69,8 @@ def read_plan(text: str) -> Plan:
     summary = fresh.to_dict()
     for name in [*summary, *(name for name in document if name not in summary)]:
         if name not in ("assignments", "scenario", "proof"):
-            _same(name, document.get(name, "missing"), summary.get(name, "unknown"))
+            told, true = document.get(name, "missing"), summary.get(name, "unknown")
+            _same(name, told, true, _room(name, fresh))
     numbers = {name: document[name] for name in ("objective", "gap", "bound", *WRITTEN)}
     return replace(fresh, assignments=tuple(written), **numbers)
 
@@ -102,7 +105,7 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
     estimated = method == "exhaustive" and problem.objective == "simulated"
     objective = _number("objective", document["objective"])
     if not estimated:
-        _same("objective", objective, plan.objective)
+        _same("objective", objective, plan.objective, _room("objective", plan))
     plan = replace(plan, objective=objective)
     proof = proof_from_data(document["proof"], len(problem.clients))
     claimed = document["lower_bound"]
@@ -118,8 +121,8 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
         return plan
     bound = _number("lower_bound", claimed)
     certificate = _certificate(plan, proof, columns)
-    proven = min(certificate.lower_bound, objective)
-    if not same_bound(bound, proven, objective):
+    proven = proven_bound(certificate, objective)
+    if not same_bound(bound, proven, objective, plan.nothing_collected):
         raise InvalidInput("plan: lower_bound", bound, f"{proven}, which its proof shows", REMEDY)
     return replace(plan, lower_bound=bound, proof=proof, certificate=certificate)
 
@@ -180,17 +183,24 @@ SEARCHED = 1e-7
 SOLVED = ("bound", "gains", "offset")
 
 
-def _same(name: str, written: Any, true: Any) -> None:
+def _room(name: str, plan: Plan) -> float:
+    """How far rounding can move a number that is left where larger ones cancel."""
+    if name in ("objective", "gap", "classical_fresh"):
+        return CANCELLED * plan.nothing_collected
+    return SEARCHED * float(np.abs(plan.gains).max()) if name == "gains" else 0.0
+
+
+def _same(name: str, written: Any, true: Any, least: float = 0.0) -> None:
     """Refuse a value of a plan that differs from what its own scenario implies."""
     if isinstance(true, list) and isinstance(written, list) and len(true) == len(written):
         for one, other in zip(written, true, strict=True):
-            _same(name, one, other)
+            _same(name, one, other, least)
         return
     numbers = isinstance(true, float) and isinstance(written, int | float)
     numbers = numbers and not isinstance(written, bool)
     room = SEARCHED if name in SOLVED else ROUNDING
     if (written == true and (numbers or type(written) is type(true))) or (
-        numbers and math.isclose(written, true, rel_tol=room, abs_tol=1e-300)
+        numbers and math.isclose(written, true, rel_tol=room, abs_tol=max(least, 1e-300))
     ):
         return
     raise InvalidInput(f"plan: {name}", written, f"{true}, which its scenario implies", REMEDY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -117,6 +118,7 @@ def assemble(
     if best:
         estimate = estimator_of(problem, (schedule.columns + 1).tolist(), unheard)
         gap, gains, offset = estimate.gap, estimate.gains, estimate.offset
+        schedule = replace(schedule, objective=gap)
     else:
         gap = loss_gap(problem, ages)
         gains = np.repeat(problem.weights[:, None], problem.width, axis=1)
