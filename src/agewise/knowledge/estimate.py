@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
 
-REFINED = 3
+REFINED = 5
 """Solutions on the way to the gains: releases all but without noise make the equations stiff."""
 
 Evaluate = Callable[[NDArray[np.intp]], Array]
