@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.loss.gap import cost_tables
-from agewise.planning.best import open_tables
+from agewise.planning.best import heard_rows, open_tables
 from agewise.planning.plan import VERSION, Assignment, Plan
 from agewise.planning.price import assemble, check_unheard, checked_slots
 from agewise.planning.proof import (
@@ -80,7 +80,11 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
     names = [client.name for client in problem.clients]
     if [a.client for a in written] != names:
         raise InvalidInput("assignments", "other clients", "one for each client, in order")
-    slots = checked_slots(problem, [a.collect_at for a in written])
+    unheard = document["unheard"]
+    if not isinstance(unheard, list) or not all(name in names for name in unheard):
+        raise InvalidInput("plan: unheard", unheard, "a list of its clients")
+    check_unheard(problem, unheard)
+    slots = checked_slots(problem, [a.collect_at for a in written], unheard)
     columns = np.array(slots) - 1
     method, first = document["method"], document["planned_from"]
     if not isinstance(method, str) or not method.isprintable():
@@ -93,10 +97,6 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
     complete = document["complete"]
     if not isinstance(complete, bool):
         raise InvalidInput("plan: complete", complete, "true or false")
-    unheard = document["unheard"]
-    if not isinstance(unheard, list) or not set(unheard) <= set(names):
-        raise InvalidInput("plan: unheard", unheard, "a list of its clients")
-    check_unheard(problem, unheard)
     schedule = Schedule(columns, np.nan, None, 0, complete=complete)
     plan = assemble(problem, schedule, method, None, first, collected, unheard)
     for one, true in zip(written, plan.assignments, strict=True):
@@ -139,8 +139,10 @@ def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certifi
     told = (plan.collect_at, plan.planned_from, plan.collected)
     if problem.estimator == "best":
         known = open_tables(problem, *told, plan.unheard)
-        gains = np.asarray(plan.gains, float).reshape(len(columns), -1)
-        certificate = check_gains(replace(schedule, gains=gains), known, problem.capacity)
+        heard = heard_rows(problem, plan.unheard)
+        gains = np.asarray(plan.gains, float).reshape(len(columns), -1)[heard]
+        schedule = replace(schedule, columns=columns[heard], gains=gains)
+        certificate = check_gains(schedule, known, problem.capacity)
     else:
         tables = cost_tables(problem)
         u = open_costs(problem, tables, *told)

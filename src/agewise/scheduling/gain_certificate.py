@@ -60,9 +60,7 @@ def check_gains(found: Schedule, tables: GainTables, capacity: int | None = None
     )
 
 
-def _objective(
-    tables: GainTables, columns: list[int], gains: np.ndarray
-) -> tuple[float, float]:
+def _objective(tables: GainTables, columns: list[int], gains: np.ndarray) -> tuple[float, float]:
     """The loss, term by term as it is defined, and the size of its terms."""
     taken = (np.arange(len(columns)), columns)
     heard_alone = gains * (gains * tables.power[taken] - 2 * tables.cross[taken])
@@ -75,7 +73,12 @@ def _bound(proof: Leaf, tables: GainTables, capacity: int | None) -> float:
     shape = tables.common.shape[1:]
     if len(proof.multipliers) != shape[0] * shape[1]:
         return -math.inf
-    at = np.array(proof.multipliers).reshape(shape)
+    with np.errstate(over="ignore", invalid="ignore"):  # multipliers may be anything
+        return _shown(proof, tables, capacity, np.array(proof.multipliers).reshape(shape))
+
+
+def _shown(proof: Leaf, tables: GainTables, capacity: int | None, at: np.ndarray) -> float:
+    """L at the multipliers and prices of a proof."""
     prices = np.zeros(tables.base.shape[1])
     if proof.prices is not None:
         if capacity is None or len(proof.prices) != len(prices) or min(proof.prices) < 0:
