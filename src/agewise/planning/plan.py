@@ -255,7 +255,7 @@ WORTH = 0.01
 
 def verdict(gap: float, nothing: float, fresh: float) -> str | None:
     """Say what is as good as a plan of this loss and simpler: nothing collected, or fresh data."""
-    if gap > (1 - WORTH) * nothing and nothing * (1 - WORTH) <= fresh:
+    if gap >= (1 - WORTH) * nothing and nothing * (1 - WORTH) <= fresh:
         return f"Collect nothing: what the server knows already loses {nothing:.6g}, at ε = 0."
     if gap > fresh * (1 + 1e-9):
         return (
