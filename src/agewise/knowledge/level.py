@@ -60,7 +60,8 @@ class Level:
                 )
             object.__setattr__(self, "correlation", tuple(given))
         else:
-            one = fraction("level.correlation", self.correlation, with_zero=True, with_one=True)
+            number: Any = self.correlation
+            one = fraction("level.correlation", number, with_zero=True, with_one=True)
             object.__setattr__(self, "correlation", one)
 
     def loading_of(self, client: int) -> float:
