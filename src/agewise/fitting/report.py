@@ -33,6 +33,11 @@ class Fit:
     kind: str
     adversary: str
     sampled: str
+    limits: str
+    ages: tuple[int, ...]
+    """Those that have limits, in slots."""
+    given: str | None
+    """What is known of the day, beside the law."""
     confidence: float
     quality: Quality
     states: States
@@ -96,6 +101,9 @@ class Fit:
             "kind": self.kind,
             "adversary": self.adversary,
             "sampled": self.sampled,
+            "limits": self.limits,
+            "ages": list(self.ages),
+            "given": self.given,
             "confidence": self.confidence,
             "quality": self.quality.to_dict(),
             "states": self.states.values.tolist(),
