@@ -152,7 +152,8 @@ def backtest(
     screen.print(
         f"Fitted to {before.values.shape[1] // before.day} days, judged on the "
         f"{after.values.shape[1] // after.day} after them; adversary: {adversary}, sampled: "
-        f"{fitted.sampled}, limits: {fitted.limits}, claimed ε = {epsilon:g}. {len(fitted.left_out)} entities left out.",
+        f"{fitted.sampled}, limits: {fitted.limits}, claimed ε = {epsilon:g}. "
+        f"{len(fitted.left_out)} entities left out.",
         highlight=False,
     )
     _print_attacks(screen, attacks, unit)

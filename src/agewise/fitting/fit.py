@@ -104,6 +104,7 @@ def fit(
         raise InvalidInput(
             "limits, given, ages", f"given with kind {kind}", "kind measured, which has limits"
         )
+    positive("epsilon", epsilon)
     fraction("worst_limit", worst_limit, with_one=True)
     fraction("most_left_out", most_left_out, with_zero=True, with_one=True)
     noise = None
