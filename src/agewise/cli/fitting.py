@@ -259,6 +259,8 @@ def _print(fitted: Fit) -> None:
             ]
         columns = [Column(heading, words=heading == "client") for heading in headings]
         print_table(screen, "", columns, rows)
+        if fitted.coverage is not None:
+            screen.print(fitted.coverage, highlight=False)
         if any(client.inflation > 1 for client in fitted.clients):
             widest = max(client.inflation for client in fitted.clients)
             screen.print(

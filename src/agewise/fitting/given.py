@@ -138,11 +138,11 @@ def _refuse_rare(given: str, found: Classes, *, asymptotic: bool) -> None:
         days = np.flatnonzero((found.codes == code).any(axis=0))
         count = np.unique(days // WEEK).size if asymptotic else days.size
         if 0 < count < fewest:
-            rare.append(f"{name} on {count}")
+            rare.append(f"{name} ({count} {unit})")
     if rare:
         raise InvalidInput(
             "given",
-            f"{given}, with {listed(rare, 3)} {unit}",
+            f"{given}, with few of {listed(rare, 3)}",
             f"{fewest} {unit} or more in each class",
             _remedy(given, asymptotic=asymptotic),
         )

@@ -53,13 +53,13 @@ def refuse_covariate(file: Path, columns: Columns, name: str) -> None:
             "a column of a long file",
             "Bring the file into the columns entity, time, reading and that one.",
         )
-    names = scan(file).collect_schema().names()
-    if name not in names or name in (columns.timestamp, columns.value):
-        free = [one for one in names if one not in (columns.timestamp, columns.value)]
+    taken = vars(columns).values()
+    free = [one for one in scan(file).collect_schema().names() if one not in taken]
+    if name not in free:
         raise InvalidInput(
             "given",
             repr(name),
-            f"{', '.join(PUBLIC)}, or a column of the readings: {', '.join(free)}",
+            f"{', '.join(PUBLIC)}, or a column beside the readings ({', '.join(free) or 'none'})",
             did_you_mean(name, [*PUBLIC, *free]),
         )
 
