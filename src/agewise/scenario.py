@@ -25,6 +25,7 @@ from agewise.privacy.calibration import Rule
 from agewise.problem import Client, Objective, Problem
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, Process, birth_death
 from agewise.process.joint import as_states
+from agewise.process.measured import Basis
 from agewise.scenarios import BUILT_IN
 from agewise.wording import did_you_mean
 
@@ -72,6 +73,10 @@ class _Measured(_Entry):
     confidence: float
     day: int
     assumes: str = ""
+    basis: Basis = "proven"
+    weeks: int = 0
+    targets: list[float] = []
+    sticks: list[list[float]] | None = None
 
     def build(self, states: list[float]) -> Process:
         return MeasuredLaw(
@@ -81,6 +86,10 @@ class _Measured(_Entry):
             confidence=self.confidence,
             day=self.day,
             assumes=self.assumes,
+            basis=self.basis,
+            weeks=self.weeks,
+            targets=self.targets,
+            sticks=self.sticks,
         )
 
 
@@ -351,6 +360,10 @@ def _process_to_dict(client: Client) -> dict[str, Any]:
             "confidence": law.confidence,
             "day": law.day,
             "assumes": law.assumes,
+            "basis": law.basis,
+            "weeks": law.weeks,
+            **({"targets": law.targets.tolist()} if law.targets.size else {}),
+            **({"sticks": law.sticks.tolist()} if law.targets.size else {}),
         }
     raise InvalidInput(
         f"process of client {client.name!r}",

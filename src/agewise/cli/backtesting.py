@@ -59,6 +59,9 @@ def backtest(
     epsilon: given.EpsilonOption = defaults.EPSILON,
     adversary: given.AdversaryOption = defaults.ADVERSARY,
     sampled: given.SampledOption = defaults.DRAWN_BY,
+    limits: given.LimitsOption = defaults.LIMITS_ARE,
+    ages: given.AgesOption = None,
+    known: given.GivenOption = None,
     worst_limit: given.WorstLimitOption = defaults.WORST_LIMIT,
     most_left_out: given.MostLeftOutOption = defaults.MOST_LEFT_OUT,
     unit: given.UnitOption = "",
@@ -71,8 +74,8 @@ def backtest(
 
     States and laws are fitted to the first half of the days, as agewise fit does; the second half
     judges. An adversary who knows the law that --adversary grants them guesses each household's
-    present state from data collected in slot 1, with noise by the fitted limits, and by a fitted
-    chain. Plans go through the local engine with private noise, on every day without gaps.
+    present state from data of the oldest age with a limit, with noise by the fitted limits, and by
+    a fitted chain. Plans go through the local engine with private noise, on every day without gaps.
     """
     from agewise.fitting.adversary import replay_adversary  # noqa: PLC0415
     from agewise.fitting.backtest import replay_plans  # noqa: PLC0415
@@ -80,7 +83,8 @@ def backtest(
     from agewise.fitting.halves import compare_halves  # noqa: PLC0415
 
     columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
-    found = given.read(readings, columns, timezone, aggregate_at, slots)
+    offered = given.choose_ages(ages)
+    found = given.read(readings, columns, timezone, aggregate_at, slots, known)
     before, after = found.readings.split(0.5)
     chosen = given.choose_states(states, quantiles, least_error, before)
     members = given.choose_groups(groups, found.readings, each=each)
@@ -94,6 +98,9 @@ def backtest(
             groups=members,
             adversary=adversary,
             sampled=sampled,
+            limits=limits,
+            ages=offered,
+            given=known,
             worst_limit=worst_limit,
             most_left_out=most_left_out,
             unit=unit,
@@ -104,7 +111,14 @@ def backtest(
     within = [f"Within the half fitted to: {line}" for line in fitted.assumptions.halves.verdict]
     warnings = [*halves.verdict, *within, *fitted.warnings]
     with people.status("replaying the adversary"):
-        attacks = replay_adversary(fitted, before, after, first_slot=found.first_slot, seed=seed)
+        attacks = replay_adversary(
+            fitted,
+            before,
+            after,
+            first_slot=found.first_slot,
+            collect_at=found.slots - max(fitted.ages),
+            seed=seed,
+        )
     with progress_bar("replaying plans") as advance:
         replayed = replay_plans(
             fitted.problem,
@@ -119,7 +133,10 @@ def backtest(
         print_json(
             {
                 "adversary": adversary,
-                "sampled": sampled,
+                "sampled": fitted.sampled,
+                "limits": fitted.limits,
+                "ages": list(fitted.ages),
+                "given": fitted.given,
                 "attacks": [one.to_dict() for one in attacks],
                 "plans": [one.to_dict() for one in replayed],
                 "left_out": [list(one) for one in fitted.left_out],
@@ -135,7 +152,8 @@ def backtest(
     screen.print(
         f"Fitted to {before.values.shape[1] // before.day} days, judged on the "
         f"{after.values.shape[1] // after.day} after them; adversary: {adversary}, sampled: "
-        f"{sampled}, claimed ε = {epsilon:g}. {len(fitted.left_out)} entities left out.",
+        f"{fitted.sampled}, limits: {fitted.limits}, claimed ε = {epsilon:g}. "
+        f"{len(fitted.left_out)} entities left out.",
         highlight=False,
     )
     _print_attacks(screen, attacks, unit)

@@ -60,6 +60,9 @@ def fit_command(
     ] = "measured",
     adversary: given.AdversaryOption = defaults.ADVERSARY,
     sampled: given.SampledOption = defaults.DRAWN_BY,
+    limits: given.LimitsOption = defaults.LIMITS_ARE,
+    ages: given.AgesOption = None,
+    known: given.GivenOption = None,
     calendar: given.CalendarOption = False,
     confidence: Annotated[
         float, typer.Option(help="That no Δ is below the truth, in any slot of any client.")
@@ -101,7 +104,8 @@ def fit_command(
             "What noisy counts tell has to be accounted for.",
         )
     columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
-    found = given.read(readings, columns, timezone, aggregate_at, slots)
+    offered = given.choose_ages(ages)
+    found = given.read(readings, columns, timezone, aggregate_at, slots, known)
     chosen = given.choose_states(states, quantiles, least_error, found.readings)
     members = given.choose_groups(groups, found.readings, each=each)
     with progress_bar("measuring") as advance:
@@ -115,6 +119,9 @@ def fit_command(
             kind=kind,
             adversary=adversary,
             sampled=sampled,
+            limits=limits,
+            ages=offered,
+            given=known,
             calendar=calendar,
             confidence=confidence,
             worst_limit=worst_limit,
@@ -166,9 +173,11 @@ def _write(out: Path, text: str, record: Callable[[], None] | None) -> None:
 def _header(fitted: Fit) -> str:
     lines = [fitted.problem.origin]
     if fitted.kind == "measured":
+        known = f", who knows {fitted.given}" if fitted.given else ""
         lines.append(
-            f"Adversary: {fitted.adversary}; sampled: {fitted.sampled}; Δ limits at confidence "
-            f"{fitted.confidence:g} for all slots and clients together."
+            f"Adversary: {fitted.adversary}{known}; sampled: {fitted.sampled}; Δ limits: "
+            f"{fitted.limits}, at confidence {fitted.confidence:g} for all ages "
+            f"({', '.join(map(str, fitted.ages))} slots) and clients together."
         )
     if fitted.count_epsilon is None:
         lines += fitted.assumptions.verdict
@@ -228,8 +237,9 @@ def _print(fitted: Fit) -> None:
     )
     if fitted.kind == "measured":
         screen.print(
-            f"Δ by client, limits at {fitted.confidence:.0%}; adversary: {fitted.adversary}, "
-            f"sampled: {fitted.sampled}",
+            f"Δ by client, {fitted.limits} limits at {fitted.confidence:.0%}; adversary: "
+            f"{fitted.adversary}, sampled: {fitted.sampled}"
+            + (f", given {escape(fitted.given)}" if fitted.given else ""),
             style="italic",
             highlight=False,
         )
@@ -245,10 +255,12 @@ def _print(fitted: Fit) -> None:
                     f"{client.estimates[last - age]:.3f}",
                     f"{client.limits[last - age]:.3f}",
                 ]
-                for age in sorted({a for a in (1, 2, 4, 8, 16, last) if a <= last})
+                for age in fitted.ages
             ]
         columns = [Column(heading, words=heading == "client") for heading in headings]
         print_table(screen, "", columns, rows)
+        if fitted.coverage is not None:
+            screen.print(fitted.coverage, highlight=False)
         if any(client.inflation > 1 for client in fitted.clients):
             widest = max(client.inflation for client in fitted.clients)
             screen.print(

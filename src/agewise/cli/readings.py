@@ -17,7 +17,7 @@ from rich.markup import escape
 from agewise.cli.console import people, progress_bar
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
-from agewise.fitting.defaults import Adversary, Sampled
+from agewise.fitting.defaults import Adversary, Limits, Sampled
 from agewise.wording import listed
 
 if TYPE_CHECKING:
@@ -59,9 +59,32 @@ SampledOption = Annotated[
         "entities may move together; or entities, for laws that are used for others too."
     ),
 ]
+LimitsOption = Annotated[
+    Limits,
+    typer.Option(
+        help="proven: for what --sampled takes to be independent, whatever the number of days. "
+        "asymptotic: over weeks taken to be independent, right as weeks grow many; narrower."
+    ),
+]
+AgesOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Ages in slots that get credit, such as 10,20,48: limits hold for all of them "
+        f"together, so that fewer are tighter. Without a choice: at most {defaults.MOST_AGES}, "
+        "evenly spaced."
+    ),
+]
+GivenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--given",
+        help="What the adversary also knows of the day: weekend, weekday, month, level (of the "
+        "other entities, in thirds), or a column of the readings. Default: nothing.",
+    ),
+]
 CalendarOption = Annotated[
     bool,
-    typer.Option("--calendar", help="The adversary also knows whether it is a weekend (UTC)."),
+    typer.Option("--calendar", help="The same as --given weekend."),
 ]
 EachOption = Annotated[bool, typer.Option("--each", help="Every entity is a client of its own.")]
 AggregateOption = Annotated[
@@ -98,12 +121,15 @@ def read(
     timezone: str,
     aggregate_at: str,
     slots: int | None,
+    given: str | None = None,
 ) -> Chosen:
     """Read a file, and say what the time of aggregation is where the readings come from."""
     from agewise.readings import read_readings  # noqa: PLC0415
+    from agewise.readings.covariate import PUBLIC  # noqa: PLC0415
 
+    column = None if given in PUBLIC else given
     with progress_bar("reading") as advance:
-        found = read_readings(file, columns, timezone=timezone, progress=advance)
+        found = read_readings(file, columns, timezone=timezone, covariate=column, progress=advance)
     slot = _slot_of(aggregate_at, found)
     if timezone != "UTC":
         zone, start = ZoneInfo(timezone), found.first + timedelta(days=1)
@@ -172,6 +198,16 @@ def choose_states(
     count = defaults.STATES if least_error is None else least_error
     with people.status("choosing states"):
         return states.least_error_states(count, found.values)
+
+
+def choose_ages(given: str | None) -> list[int] | None:
+    """Ages that get credit: as given, or left to the fit."""
+    if given is None:
+        return None
+    try:
+        return [int(part) for part in given.split(",")]
+    except ValueError:
+        raise InvalidInput("--ages", repr(given), "whole slots, such as 10,20,48") from None
 
 
 def _slot_of(time: str, found: Readings) -> int:

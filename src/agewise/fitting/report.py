@@ -6,11 +6,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agewise.fitting.assumptions import TOGETHER, Assumptions
+from agewise.fitting.coverage import coverage_sentence
 from agewise.fitting.laws import CountNoise
 from agewise.fitting.left_out import Forgone
 from agewise.fitting.measure import ClientFit
 from agewise.fitting.states import States
 from agewise.problem import Problem
+from agewise.process import MeasuredLaw
 from agewise.readings import Quality
 from agewise.readings.plausibility import Outliers
 from agewise.wording import listed, printable
@@ -33,6 +35,11 @@ class Fit:
     kind: str
     adversary: str
     sampled: str
+    limits: str
+    ages: tuple[int, ...]
+    """Those that have limits, in slots."""
+    given: str | None
+    """What is known of the day, beside the law."""
     confidence: float
     quality: Quality
     states: States
@@ -90,12 +97,24 @@ class Fit:
         """The classical ε of the counts; None: they have no noise."""
         return None if self.noise is None else self.noise.epsilon
 
+    @property
+    def coverage(self) -> str | None:
+        """What simulations say of asymptotic limits from as many weeks; None for proven ones."""
+        weeks = [
+            c.process.weeks for c in self.problem.clients if isinstance(c.process, MeasuredLaw)
+        ]
+        return coverage_sentence(min(weeks)) if self.limits == "asymptotic" else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the scenario."""
         return {
             "kind": self.kind,
             "adversary": self.adversary,
             "sampled": self.sampled,
+            "limits": self.limits,
+            "ages": list(self.ages),
+            "given": self.given,
+            "coverage": self.coverage,
             "confidence": self.confidence,
             "quality": self.quality.to_dict(),
             "states": self.states.values.tolist(),

@@ -93,6 +93,8 @@ def noise_scale(
         off = np.array([ROWS_OFF * joint.rounding])
         sticks = hockey_sticks(joint.backward[None], np.array([target]), off)[0]
         share = np.minimum(share, sticks)
+    if calibration == "sharp" and delta is None and joint.uncertainty:
+        share = np.minimum(share, joint.stick_limit(target))
     reach = sensitivities(values, np.asarray(count))
     scale = formula_scales(reach, np.asarray(target), share)
     if calibration == "tight" and not joint.underflowed:

@@ -15,6 +15,7 @@ from agewise.arrays import Array
 from agewise.errors import InvalidInput
 from agewise.progress import Progress
 from agewise.readings.columns import Columns, infer_columns
+from agewise.readings.covariate import Covariate, fill_covariate, refuse_covariate
 from agewise.readings.plausibility import registers
 from agewise.readings.survey import DAY, GOOD, Grid, find_grid, survey, too_thin
 from agewise.readings.timed import timed_blocks
@@ -61,6 +62,8 @@ class Readings:
     day: int
     first: datetime
     quality: Quality
+    covariate: Covariate | None = None
+    """A column that others may know too, if one was asked for."""
 
     @property
     def first_of_day(self) -> int:
@@ -99,7 +102,8 @@ class Readings:
             used=used,
             missing=values.size - used,
         )
-        return replace(self, values=values, first=first, quality=quality)
+        also = None if self.covariate is None else self.covariate.part(slots)
+        return replace(self, values=values, first=first, quality=quality, covariate=also)
 
 
 def read_readings(
@@ -109,6 +113,7 @@ def read_readings(
     timezone: str = "UTC",
     entities: Iterable[str] | None = None,
     at_least: float = 0.5,
+    covariate: str | None = None,
     progress: Progress | None = None,
 ) -> Readings:
     """Read a CSV or Parquet file of readings, long (entity, timestamp, value) or wide.
@@ -118,7 +123,8 @@ def read_readings(
     (or above 1e100) are left out, equal duplicates count once and others are averaged, and all of
     it is counted. `entities` keeps only those; one with less than `at_least` of its slots, or with
     readings that hardly ever fall (totals on a meter), is left out by name, and a file is refused
-    if most of its entities are of the latter kind.
+    if most of its entities are of the latter kind. `covariate` names a column of a long file that
+    others may know too (see `agewise.fitting.given`); the file is then read once more.
 
     The file is read in blocks, twice; memory grows with the cells of the grid (8 bytes each), not
     with the file.
@@ -126,6 +132,8 @@ def read_readings(
     file = Path(path)
     named = columns or infer_columns(file)
     wanted = None if entities is None else list(entities)
+    if covariate is not None:
+        refuse_covariate(file, named, covariate)
     rows = timed_blocks(file, named, timezone, _half(progress, 0))
     counts, profile = survey(rows, file, wanted, wide=named.wide)
     grid = find_grid(profile, file, at_least)
@@ -186,7 +194,11 @@ def read_readings(
         left_out=left_out,
     )
     members = tuple(name for name, keep in zip(names, kept, strict=True) if keep)
-    return Readings(members, values, DAY // grid.step, grid.time(0), quality)
+    also = None
+    if covariate is not None:
+        blocks = timed_blocks(file, named, timezone, also=covariate)
+        also = fill_covariate(covariate, blocks, grid, members)
+    return Readings(members, values, DAY // grid.step, grid.time(0), quality, also)
 
 
 def _half(progress: Progress | None, which: int) -> Progress | None:
