@@ -123,7 +123,11 @@ def main() -> None:
     file = Path(recorded.__file__).with_name("coverage.json")
     lines = ",\n".join(f" {json.dumps(asdict(row))}" for row in rows)
     file.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-    print("| simulated | weeks | Δ at the oldest age | mean limit | covered |\n|---|---|---|---|---|")
+    print(
+        "| simulated | weeks | Δ at the oldest age | mean limit | covered |\n|---|---|---|---|---|"
+    )
     for row in rows:
-        print(f"| {row.case} | {row.weeks} | {row.delta:.2f} | {row.mean_limit:.2f} | {row.covered:.1%} |")
+        print(
+            f"| {row.case} | {row.weeks} | {row.delta:.2f} | {row.mean_limit:.2f} | {row.covered:.1%} |"
+        )
     print(f"wrote {file}")

@@ -60,7 +60,7 @@ def test_what_was_not_seen_has_no_limit():
 
 def test_bad_tables_and_levels_are_refused():
     tables = MOVED.tables(10, np.random.default_rng(0))
-    with pytest.raises(aw.InvalidInput, match="confidence is 0.999 for asymptotic limits"):
+    with pytest.raises(aw.InvalidInput, match=r"confidence is 0.999 for asymptotic limits"):
         critical_value(tables, TARGETS, 0.001)
     with pytest.raises(aw.InvalidInput, match="table is of shape"):
         asymptotic_limits(tables, TARGETS, 2.0)
