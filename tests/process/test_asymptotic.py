@@ -140,8 +140,10 @@ def test_what_limits_rest_on_travels(measured, tmp_path):
     file.write_text(aw.dump_scenario(problem), encoding="utf-8")
     again = aw.load_scenario(file)
     assert again.clients[0].process == measured
-    (note,) = [note for note in aw.plan(again).notes if "upper limit" in note]
+    plan = aw.plan(again)
+    (note,) = [note for note in plan.notes if "upper limit" in note]
     assert "confidence 0.95 (asymptotic, from 52 weeks of readings" in note
+    assert note in aw.run(plan, rng=np.random.default_rng(0)).statement.notes
 
 
 @pytest.mark.parametrize(
