@@ -9,12 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 import agewise.fitting.coverage as recorded
 from agewise.arrays import Array
 from agewise.process.asymptotic import asymptotic_limits, critical_value
 from agewise.process.limits import table_sticks
 
+Kinds = NDArray[np.intp]
+"""The kind of each day."""
+Draw = Callable[[int, np.random.Generator], Kinds]
 REPETITIONS, LEVEL = 500, 0.95
 WEEKS = (10, 26, 52)
 TARGETS = (0.0, 0.1, 1.0)
@@ -31,7 +35,7 @@ class Case:
     laws: Array
     """One row per kind of day."""
     shares: Array
-    draw: Callable[[int, np.random.Generator], Array]
+    draw: Draw
     """The kind of each day of so many weeks."""
     keeps: bool = True
     """Whether weeks are independent, as the limits take them to be."""
@@ -54,19 +58,19 @@ class Case:
         return np.array([table_sticks(s * stayed + (1 - s) * together, TARGETS) for s in STAYS])
 
 
-def _alike(weeks: int, _: np.random.Generator) -> Array:
+def _alike(weeks: int, _: np.random.Generator) -> Kinds:
     return np.zeros(7 * weeks, dtype=np.intp)
 
 
-def _days(share: float) -> Callable[[int, np.random.Generator], Array]:
+def _days(share: float) -> Draw:
     return lambda weeks, rng: (rng.random(7 * weeks) < share).astype(np.intp)
 
 
-def _weeks(share: float) -> Callable[[int, np.random.Generator], Array]:
+def _weeks(share: float) -> Draw:
     return lambda weeks, rng: np.repeat((rng.random(weeks) < share).astype(np.intp), 7)
 
 
-def _spells(weeks: int, rng: np.random.Generator) -> Array:
+def _spells(weeks: int, rng: np.random.Generator) -> Kinds:
     """A week is like the one before with probability 0.6, else drawn anew."""
     kinds = (rng.random(weeks) < 0.3).astype(np.intp)
     for week in range(1, weeks):
@@ -75,7 +79,7 @@ def _spells(weeks: int, rng: np.random.Generator) -> Array:
     return np.repeat(kinds, 7)
 
 
-def _drifting(weeks: int, _: np.random.Generator) -> Array:
+def _drifting(weeks: int, _: np.random.Generator) -> Kinds:
     return np.arange(7 * weeks) * 10 // (7 * weeks)
 
 
@@ -123,7 +127,11 @@ def main() -> None:
     file = Path(recorded.__file__).with_name("coverage.json")
     lines = ",\n".join(f" {json.dumps(asdict(row))}" for row in rows)
     file.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-    print("| simulated | weeks | Δ at the oldest age | mean limit | covered |\n|---|---|---|---|---|")
+    print(
+        "| simulated | weeks | Δ at the oldest age | mean limit | covered |\n|---|---|---|---|---|"
+    )
     for row in rows:
-        print(f"| {row.case} | {row.weeks} | {row.delta:.2f} | {row.mean_limit:.2f} | {row.covered:.1%} |")
+        print(
+            f"| {row.case} | {row.weeks} | {row.delta:.2f} | {row.mean_limit:.2f} | {row.covered:.1%} |"
+        )
     print(f"wrote {file}")

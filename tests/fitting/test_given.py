@@ -21,7 +21,7 @@ CHOICES = {"first_slot": 0, "slots": 2, "adversary": "population", "epsilon": 0.
 
 
 def turning(signs):
-    """Readings, two a day: what was collected stays where the sign is 1 and turns round elsewhere."""
+    """Readings, two a day: what was collected stays where the sign is 1, elsewhere it turns."""
     rng = np.random.default_rng(0)
     now = rng.random((ENTITIES, signs.shape[-1])) < 0.5
     later = np.where(signs == 1, now, ~now) ^ (rng.random(now.shape) < 0.1)
@@ -158,7 +158,7 @@ def test_too_little_to_know_is_refused_in_words():
     with pytest.raises(aw.InvalidInput, match="of 5 weeks; allowed: 8 weeks or more"):
         fit(readings(values[:, : 2 * 40], day=2), [10, 20], limits="asymptotic", **CHOICES)
     with pytest.raises(
-        aw.InvalidInput, match="Monday .6 days.*14 days or more in each class.*take weekend"
+        aw.InvalidInput, match=r"Monday .6 days.*14 days or more in each class.*take weekend"
     ):
         fit(readings(values[:, : 2 * 40], day=2), [10, 20], given="weekday", **CHOICES)
 

@@ -60,7 +60,7 @@ def test_what_was_not_seen_has_no_limit():
 
 def test_bad_tables_and_levels_are_refused():
     tables = MOVED.tables(10, np.random.default_rng(0))
-    with pytest.raises(aw.InvalidInput, match="confidence is 0.999 for asymptotic limits"):
+    with pytest.raises(aw.InvalidInput, match=r"confidence is 0.999 for asymptotic limits"):
         critical_value(tables, TARGETS, 0.001)
     with pytest.raises(aw.InvalidInput, match="table is of shape"):
         asymptotic_limits(tables, TARGETS, 2.0)
@@ -140,8 +140,10 @@ def test_what_limits_rest_on_travels(measured, tmp_path):
     file.write_text(aw.dump_scenario(problem), encoding="utf-8")
     again = aw.load_scenario(file)
     assert again.clients[0].process == measured
-    (note,) = [note for note in aw.plan(again).notes if "upper limit" in note]
+    plan = aw.plan(again)
+    (note,) = [note for note in plan.notes if "upper limit" in note]
     assert "confidence 0.95 (asymptotic, from 52 weeks of readings" in note
+    assert note in aw.run(plan, rng=np.random.default_rng(0)).statement.notes
 
 
 @pytest.mark.parametrize(
