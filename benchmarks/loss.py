@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 import agewise as aw
-from agewise.loss import schedule_bounds
+from agewise.loss import cost_tables, schedule_bounds
 from agewise.problem import Problem
 
 TRIALS = 20_000
@@ -20,7 +20,7 @@ def record_by_record(
 
     `walk` moves records slot by slot with the one-step matrix; else they jump with the kernel.
     """
-    tables = aw.cost_tables(problem)
+    tables = cost_tables(problem)
     error = np.zeros(TRIALS)
     for i, (client, age) in enumerate(zip(problem.clients, ages, strict=True)):
         slot = problem.aggregate_at - age

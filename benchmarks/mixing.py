@@ -34,14 +34,14 @@ def main() -> None:
     rng = np.random.default_rng(0)
     chains = rng.dirichlet(np.ones(STATES), (CHAINS, STATES))
     start = time.perf_counter()
-    table = aw.delta_table(chains, range(AGES))
+    table = aw.privacy.delta_table(chains, range(AGES))
     fast = time.perf_counter() - start
     start = time.perf_counter()
     looped = [one_by_one(chain, AGES) for chain in chains[:LOOPED]]
     slow = (time.perf_counter() - start) * CHAINS / LOOPED
     worst = np.abs(table[:LOOPED] - looped).max()
     tracemalloc.start()
-    aw.delta_table(chains, range(AGES))
+    aw.privacy.delta_table(chains, range(AGES))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     print(f"Δ of {CHAINS:,} chains of {STATES} states at {AGES} ages")

@@ -14,6 +14,8 @@ from ortools.sat.python import cp_model
 
 import agewise as aw
 from agewise.arrays import Array
+from agewise.loss import cost_tables
+from agewise.loss.batch import chain_tables
 from agewise.report.drawing import COLOURS, MARKERS, save
 from agewise.scheduling import check_schedule, exhaustive, table_objective
 
@@ -34,7 +36,8 @@ def population(clients: int, rng: np.random.Generator) -> tuple[Array, Array, Ar
 
 def chain_built(clients: int, slots: int, rng: np.random.Generator, estimator: Any) -> Any:
     chains, laws, samples = population(clients, rng)
-    return aw.chain_tables(chains, STATES, samples, slots, 0.1, laws=laws, estimator=estimator)
+    choices = {"estimator": estimator, "calibration": "formula"}
+    return chain_tables(chains, STATES, samples, slots, 0.1, laws=laws, **choices)
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -143,7 +146,7 @@ def varied_problem(rng: np.random.Generator, estimator: Any) -> tuple[Array, Arr
         law = rng.dirichlet(np.ones(size))
         clients.append(aw.Client(str(i), chain, law, int(rng.integers(20, 400))))
     target = float(np.exp(rng.uniform(-4, 0)))
-    tables = aw.cost_tables(aw.Problem(clients, 48, target, estimator=estimator))
+    tables = cost_tables(aw.Problem(clients, 48, target, estimator=estimator))
     return tables.u, tables.b
 
 
@@ -193,7 +196,7 @@ def a_nation() -> None:
             scale = float(weight) / 300
             yield base_u * scale**2, base_b * scale
 
-    found, seconds = timed(lambda: aw.solve_stream(blocks))
+    found, seconds = timed(lambda: aw.scheduling.solve_stream(blocks))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"30,000,000 clients streamed in blocks: gap {found.relative_gap:.1e} in {seconds:.0f} s, "
           f"{found.iterations} solving passes, peak memory of this process so far {peak:.1f} GiB")  # fmt: skip

@@ -127,9 +127,13 @@ def aged(loss, delta):
 
 def total(events, process, mixing, law, seen_at):
     """Age what is known, then add what the next slot releases; from both sides of `seen_at`."""
-    other = math.fsum(e["epsilon"] for e in events if e["fingerprint"] != process.fingerprint)
+    other = math.fsum(
+        e["classical_epsilon"] for e in events if e["fingerprint"] != process.fingerprint
+    )
     own = [
-        (e["collect_at"], e["epsilon"]) for e in events if e["fingerprint"] == process.fingerprint
+        (e["collect_at"], e["classical_epsilon"])
+        for e in events
+        if e["fingerprint"] == process.fingerprint
     ]
     if not process.markov and (
         len({at for at, _ in own}) > 1 or any(at > seen_at for at, _ in own)
@@ -228,7 +232,7 @@ def row_of(client, scenario, own, events, process, aggregated, settings):
             alone = min(alone, float(tight_loss(process, prior, start, end, f, n, scale)))
         together = total(before, process, mixing, law, own["aggregate_at"])
         together = min(together, alone) if len(before) == 1 else together
-        added = math.fsum(event["epsilon"] for event in before)
+        added = math.fsum(event["classical_epsilon"] for event in before)
     return {
         "client": client["name"],
         "aggregated": aggregated,
@@ -272,6 +276,46 @@ def expected_gap(rows, weights, clients, scenario):
         spread += weight**2 * (2 * row["noise_scale"] ** 2 + variance / client["samples"])
         bias += weight * mean
     return float(spread + bias**2)
+
+
+def lasting(level, lag):
+    rho = level["correlation"]
+    return rho[lag] if isinstance(rho, list) else rho**lag
+
+
+def estimate(scenario, slots, heard):
+    """The best linear estimate: gains and offset for those `heard` (name: noise scale), its loss.
+
+    `slots` says when each client's law holds; what clients share is in full covariances here.
+    """
+    end, members = scenario["aggregate_at"], scenario["clients"]
+    sizes = np.array([c.get("weight", c["samples"]) for c in members], float)
+    weights, levels = sizes / sizes.sum(), scenario.get("level", [])
+    loads = [np.broadcast_to(level["loading"], len(members)) for level in levels]
+    unknown, expected, known = 0.0, 0.0, []
+    for i, client in enumerate(members):
+        process, start = process_of(client, scenario), slots[client["name"]]
+        kernel, z, n = process.kernel(start, end), process.states, client["samples"]
+        law = np.array(client["law"]) if "law" in client else process.law(start)
+        moved, mean, now = kernel @ z, law @ z, law @ kernel @ z
+        unknown += weights[i] ** 2 * (law @ kernel @ (z - now) ** 2) / n
+        expected += weights[i] * now
+        if client["name"] in heard:
+            noise = 2 * heard[client["name"]] ** 2
+            both, own = law @ ((z - mean) * (moved - now)) / n, law @ (z - mean) ** 2 / n + noise
+            known.append((i, start, mean, both, own))
+    unknown += sum(float(weights @ load) ** 2 for load in loads)
+    told = np.array([weights[i] * both for i, _, _, both, _ in known])
+    law = np.diag([own for *_, own in known])
+    for level, load in zip(levels, loads, strict=True):
+        places = [(place, i, start) for place, (i, start, *_) in enumerate(known)]
+        for row, i, start in places:
+            told[row] += load[i] * (weights @ load) * lasting(level, end - start)
+            for column, j, other in places:
+                law[row, column] += load[i] * load[j] * lasting(level, abs(start - other))
+    gains = np.linalg.solve(law, told) if known else np.zeros(0)
+    offset = expected - sum(k * mean for k, (_, _, mean, _, _) in zip(gains, known, strict=True))
+    return gains, float(offset), float(unknown - told @ gains)
 
 
 def present_mean(client, scenario, start, seed):
@@ -423,21 +467,43 @@ def rows_of(check, run, names, plan, settings, ledgers, received, complete):
     return digest, [row for row, _ in found], [upload for _, upload in found]
 
 
-def outcome(scenario, settings, rows, uploads, names):
-    """Model, expected and realised loss of those who took part."""
+def outcome(scenario, settings, rows, uploads, names, due):
+    """Model, expected and realised loss, and what its rivals would lose."""
     clients = {one["name"]: one for one in scenario["clients"]}
-    weights = [clients[n].get("weight", clients[n]["samples"]) for n in names]
-    shares = [one / math.fsum(weights) for one in weights][: len(rows)]
-    model = math.fsum(p * u["value"][0] for p, u in zip(shares, uploads, strict=True))
+    slots = due | {row["client"]: row["collect_at"] for row in rows}
+    aim, best = names, scenario["estimator"] == "best"
+    if best:
+        aim = list(clients)  # gains still estimate the mean of all
+    weights = [clients[n].get("weight", clients[n]["samples"]) for n in aim]
+    shares = [one / math.fsum(weights) for one in weights]
+    if best:
+        heard = {row["client"]: row["noise_scale"] for row in rows}
+        gains, offset, gap = estimate(scenario, slots, heard)
+        model = offset + math.fsum(k * u["value"][0] for k, u in zip(gains, uploads, strict=True))
+        whole = scenario
+    else:
+        pairs = list(zip(shares, uploads, strict=False))
+        model = math.fsum(p * upload["value"][0] for p, upload in pairs)
+        gap = expected_gap(rows, shares[: len(rows)], clients, scenario)
+        kept = [{**clients[n], "weight": p} for n, p in zip(aim, shares, strict=True)]
+        whole = {**scenario, "clients": kept}
     realised = None
     if settings["readings"] is None and not settings["own_sources"]:
         truth = sum(
-            share
-            * present_mean(clients[row["client"]], scenario, row["collect_at"], settings["seed"])
-            for share, row in zip(shares, rows, strict=True)
+            share * present_mean(clients[name], scenario, slots[name], settings["seed"])
+            for share, name in zip(shares, aim, strict=True)
         )
         realised = float((model - truth) ** 2)
-    return model, expected_gap(rows, shares, clients, scenario), realised
+    nothing = estimate(whole, slots, {})[2]
+    end = scenario["aggregate_at"]
+    noise = {
+        c["name"]: float(np.ptp(process_of(c, scenario).states))
+        / c["samples"]
+        / c.get("epsilon", scenario["epsilon"])
+        for c in whole["clients"]
+    }
+    fresh = estimate(whole, dict.fromkeys(slots, end), noise)[2]
+    return model, gap, realised, nothing, fresh
 
 
 def main(run, exported):
@@ -450,6 +516,8 @@ def main(run, exported):
         return not_covered("runs on Flower, plans made anew on the way, rejected uploads")
     if "learner" in scenario or "mechanism" in scenario:
         return not_covered("other learners than the mean, other noise than Laplace noise")
+    if "knowledge" in scenario:
+        return not_covered("measured knowledge")
     exports = (json.loads(path.read_text()) for path in Path(exported).glob("*.json"))
     ledgers = {events[0]["client"]: events for events in exports if events}
     journal = (run / "journal.jsonl").read_text()
@@ -460,11 +528,11 @@ def main(run, exported):
         check, settings["run"], list(received) if failure else here, plan, settings, ledgers,
         received, failure is None,
     )  # fmt: skip
-    model, gap, realised = (None,) * 3
-    if failure is None:
-        model, gap, realised = outcome(scenario, settings, rows, uploads, here)
-    silent = sorted(set(clients) - set(received))
     due = {one["client"]: one["collect_at"] for one in plan["assignments"]}
+    model, gap, realised, nothing, fresh = (None,) * 5
+    if failure is None:
+        model, gap, realised, nothing, fresh = outcome(scenario, settings, rows, uploads, here, due)
+    silent = sorted(set(clients) - set(received))
     body = {k: v for k, v in stated.items() if k not in ("version", "digest")}
     true = {
         "version": 1,
@@ -473,7 +541,7 @@ def main(run, exported):
         "rejected": {},
         "steps": steps,
         "statement": {
-            "version": 3,
+            "version": 4,
             "run": settings["run"],
             "plan": digest,
             "made_at": stated["made_at"],
@@ -502,6 +570,8 @@ def main(run, exported):
             "scenario": scenario["name"],
             "model": model,
             "expected_gap": gap,
+            "nothing_collected": nothing,
+            "classical_fresh": fresh,
             "collect_at": {row["client"]: row["collect_at"] for row in rows},
             "realised_loss": realised,
             "private": not settings["stand_in"],

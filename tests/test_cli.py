@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -166,7 +167,7 @@ def test_ledgers_are_shown_verified_and_exported(ledger):
     before = ledger.read_bytes()
     assert "classical ε in all: 0.5" in run("ledger", "show", ledger).stdout
     rows = json.loads(run("ledger", "show", ledger, "--json").stdout)
-    assert [row["epsilon"] for row in rows] == [0.5, None]
+    assert [row["classical_epsilon"] for row in rows] == [0.5, None]
     assert "2 events" in run("ledger", "verify", ledger).stdout
     assert json.loads(run("ledger", "export", ledger).stdout)[0]["payload"] == "01"
     assert run("ledger", "export", ledger, "--csv").stdout.count("\n") == 3
@@ -232,7 +233,8 @@ def test_run_of_a_plan_file(tmp_path):
     assert json.loads(done.stdout)["scenario"] == "slow_and_fast"
 
 
-def test_an_interrupted_run_says_how_to_go_on(tmp_path):
+@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_how_to_go_on(tmp_path, interrupt):
     wall = ["--clock", "wall", "--slot-seconds", "86400", "--on-missing", "renormalise"]
     begun = subprocess.Popen(
         [*AGEWISE, "run", *wall, "--out", str(tmp_path)],
@@ -242,7 +244,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path):
     )
     for line in begun.stderr:
         if "client 3 uploaded" in line:
-            begun.send_signal(signal.SIGINT)
+            begun.send_signal(interrupt)
             break
     _, rest = begun.communicate()
     assert begun.returncode == 130, rest
@@ -266,7 +268,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path):
         (["--window", "0"], 2, "window is 0"),
         (["--repetitions", "1"], 2, "--repetitions is 1"),
         (["--readings", "missing.csv"], 2, "ledgers is missing"),
-        (["--readings", "missing.csv", "--ledgers", "books"], 2, "an existing file"),
+        (["--readings", "missing.csv", "--ledgers", "ledgers"], 2, "an existing file"),
         (["--plan", "missing.json"], 2, "--plan is missing.json (No such file"),
         (["--plan", "missing.json", "--epsilon", "1"], 2, "--epsilon is given with --plan"),
         (["--resume", "nowhere"], 2, "without run.json"),
@@ -300,17 +302,34 @@ def test_a_failed_run_says_where_it_is_and_who_has_released(tmp_path):
 def test_releases_that_never_reached_the_server_count_as_released(tmp_path):
     from agewise.cli.running import _aftermath
 
-    done = run("run", "--drop", "client 1", "--out", tmp_path, "--ledgers", tmp_path / "books")
+    done = run("run", "--drop", "client 1", "--out", tmp_path, "--ledgers", tmp_path / "ledgers")
     assert done.returncode == 4
     folder = next(p for p in tmp_path.iterdir() if p.name.startswith("london-"))
     (folder / "journal.jsonl").write_text("")
     told = _aftermath(folder)
     assert "Released already: 2 of 3 clients: client 2, client 3." in told
-    assert f"--ledgers {tmp_path / 'books'}" in told
+    assert f"--ledgers {tmp_path / 'ledgers'}" in told
     (folder / "record.json").unlink()
     assert f"Go on with: agewise run --resume {folder}" in _aftermath(folder)
     (folder / "run.json").write_text("{")
     assert f"{folder} cannot be read" in _aftermath(folder)
+
+
+def test_a_deployment_is_laid_out_for_the_choices_given(tmp_path):
+    choices = ["--learner", "histogram", "--mechanism", "gaussian", "--delta", "1e-6"]
+    done = run("deploy", "init", tmp_path / "fed", "london", *choices, "--insecure")
+    assert done.returncode == 0, done.stderr
+    for path in (tmp_path / "fed").glob("nodes/*/node.toml"):
+        node = tomllib.loads(path.read_text())
+        assert node["scenario"]["learner"] == {"kind": "histogram"}
+        assert (node["scenario"]["mechanism"], node["policy"]["max_delta"]) == ("gaussian", 1e-6)
+    on_it = ["--engine", "flower", "-d", tmp_path / "fed", "--out", tmp_path]
+    other = run("run", "london", *on_it)
+    assert other.returncode == 2
+    assert "mechanism is laplace in the order; client 'client 2' allows gaussian" in other.stderr
+    same = run("run", "london", *on_it, *choices)
+    assert f"agewise deploy up {tmp_path / 'fed'}" in same.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["fed"]  # nothing was begun
 
 
 def test_deployments_are_laid_out_from_the_command_line(tmp_path):

@@ -58,7 +58,7 @@ def edited(old, new):
         (edited("up = 0.1", "up = 0.9"), r"clients\[0\]: up \+ down"),
         (
             edited('kind = "birth_death"', 'kind = "guess"'),
-            r"clients\[0\].process.kind is guess; allowed: 'birth_death'",
+            r"clients\[0\].process.kind is 'guess'; allowed: 'birth_death'",
         ),
         (edited("  [0.7, 0.3, 0.0, 0.0],\n", "  [0.7, 0.2, 0.0, 0.0],\n"), "row 0 .*sums to 0.9"),
         (edited("states = [20, 50, 100, 200]", ""), r"clients\[0\].states is missing"),
@@ -101,10 +101,9 @@ def test_all_problems_are_told_at_once_unknown_keys_first(tmp_path):
         text = text.replace(old, new, 1)
     found = problems_of(text, tmp_path)
     starts = [
-        "clients[1].sample is not a known key; allowed: the keys that agewise init explains. Did "
-        "you mean samples?",
-        "agregate_at is not a known key; allowed: the keys that agewise init explains. Did you "
-        "mean aggregate_at?",
+        "clients[1].sample is not a known key; allowed: name, samples, process, law, states, "
+        "weight, epsilon. Did you mean samples?",
+        "agregate_at is not a known key; allowed: version, name, unit, ",
         "aggregate_at is missing; allowed: a whole number of 1 or more.",
         "mixing is 'exat'; allowed: 'exact', 'own_law', 'any_prior' or 'spectral'. Did you mean "
         "exact?",
@@ -142,7 +141,7 @@ def test_a_bad_list_of_states_is_told_once(tmp_path):
     [
         (edited('kind = "chain"', 'kind = "chan"'), "Did you mean chain?"),
         (edited("down = 0.2", "donw = 0.2"), "Did you mean down?"),
-        (TEMPLATE + "\ncapacity = 1\n", "It belongs at the top, before the first [[clients]]."),
+        (TEMPLATE + "\ncapacity = 1\n", "It belongs at the top, before the first table."),
         (edited('estimator = "propagated"', 'estimator = "propogated"'), "mean propagated?"),
     ],
 )

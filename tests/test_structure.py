@@ -18,6 +18,7 @@ ORDER = [
     "report",
     "progress",
     "wording",
+    "documents",
     "checks",
     "arrays",
     "process",
@@ -93,8 +94,43 @@ def test_files_stay_short():
     assert {name for name, lines in lengths.items() if lines > LONGEST} == STILL_LONGER
 
 
+FIRST_VERSION = """
+Ageing AgewiseError Assignment Bound BudgetExceeded Certificate Client Comparison ComparisonRow
+CostTables Estimate Event Histogram InvalidInput JointLaw Ledger LedgerDamaged MarkovChain Mean
+MeasuredLaw Noise Noised PeriodicChain Plan Policy Problem Process Release RunIncomplete RunResult
+Schedule SchemeRow Shares SlotTable Statistics Target Total aged_approximate aged_epsilon
+aged_loss birth_death chain_tables check_schedule classical_epsilon compare compare_schemes
+composed_epsilon cost_tables delta delta_limit delta_table dump_scenario figures fit fitting
+joint_delta laplace load_scenario loss_bound loss_gap noise_scale plan price read_readings
+rehearse replan resume run scenarios seeded_laplace sensitivity simulate_gap slot_table
+solve_schedule solve_stream
+"""
+"""Names that other people's scripts may use: they stay, shown or not."""
+
+
+@pytest.mark.parametrize("name", FIRST_VERSION.split())
+def test_names_of_the_first_version_still_work(name):
+    value = getattr(aw, name)
+    assert getattr(value, "__name__", name).split(".")[-1] == name
+    assert (name in aw.__all__) == (name in dir(aw))
+
+
+GROUPS = ["figures", "fitting", "learning", "privacy", "scheduling"]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_groups_explain_themselves_and_their_names_resolve(group):
+    module = getattr(aw, group)
+    assert group in aw.__all__
+    assert module.__doc__
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    assert not hasattr(module, "nothing_of_that_name")
+
+
 def test_all_is_sorted_complete_and_resolves():
     assert aw.__all__ == sorted(aw.__all__)
+    assert len(aw.__all__) - len(GROUPS) < 40
     for name in aw.__all__:
         assert getattr(aw, name) is not None
     public = {
@@ -125,6 +161,62 @@ def test_no_assert_guards_anything_in_the_package():
     for path in modules():
         nodes = ast.walk(ast.parse(path.read_text()))
         assert not any(isinstance(node, ast.Assert) for node in nodes), path
+
+
+def test_infinity_is_spelt_in_one_place():
+    spelt = {
+        str(path.relative_to(PACKAGE))
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value == "inf"
+    }
+    assert spelt == {"wording.py"}
+
+
+PROCESSES = {"MarkovChain", "MeasuredLaw", "PeriodicChain"}
+KNOW_PROCESSES = ("process/", "scenario.py")
+"""Where it may matter which process it is; everywhere else it is what it says of itself."""
+
+
+def told_apart(tree):
+    """Names of process classes that a file tests objects for."""
+    for node in ast.walk(tree):
+        tested = []
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {
+            "isinstance",
+            "issubclass",
+        }:
+            tested = node.args[1:]
+        elif isinstance(node, ast.Compare):
+            tested = node.comparators
+        elif isinstance(node, ast.MatchClass):
+            tested = [node.cls]
+        for part in tested:
+            for name in ast.walk(part):
+                word = getattr(name, "id", getattr(name, "attr", ""))
+                if word in PROCESSES:
+                    yield word
+
+
+def test_processes_are_asked_not_told_apart():
+    for path in modules():
+        if not str(path.relative_to(PACKAGE)).startswith(KNOW_PROCESSES):
+            assert not list(told_apart(ast.parse(path.read_text()))), path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "isinstance(process, MarkovChain)",
+        "isinstance(process, aw.MarkovChain | str)",
+        "issubclass(kind, (str, MarkovChain))",
+        "type(process) is MarkovChain",
+        "match process:\n    case MarkovChain(): pass",
+    ],
+)
+def test_a_process_told_apart_is_seen(line):
+    assert list(told_apart(ast.parse(line))) == ["MarkovChain"]
+    assert not list(told_apart(ast.parse("MarkovChain(transition, states)")))
 
 
 def claims():

@@ -12,6 +12,8 @@ DAY = aw.PeriodicChain([[[0.6, 0.4], [0.3, 0.7]], [[0.9, 0.1], [0.2, 0.8]]], [0,
 class Counted:
     """Passes everything on to a process, and counts how often a kernel is asked for."""
 
+    homogeneous = None  # so that it is asked slot by slot
+
     def __init__(self, process):
         self.process, self.asked = process, 0
 

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from agewise.fitting.fit import fit
-from agewise.fitting.states import given_states
-from agewise.readings import read_readings
+import agewise as aw
 
 STATES, FIRST, SLOTS, CONFIDENCE = [60, 250], 13, 24, 0.95
 """Two levels of use in Wh; slots from 06:30 to 18:00, half-hourly."""
@@ -21,16 +19,16 @@ STATES, FIRST, SLOTS, CONFIDENCE = [60, 250], 13, 24, 0.95
 
 def main(folder):
     table = pl.read_csv(folder / "households.csv").filter(pl.col("tariff") == "Std")
-    found = read_readings(
+    found = aw.read_readings(
         folder / "lcl_2013_halfhourly.parquet", entities=table["household"].to_list()
     )
     groups = {
         name.lower(): table.filter(pl.col("acorn_grouped") == name)["household"].to_list()
         for name in ("Adversity", "Comfortable", "Affluent")
     }
-    made = fit(
+    made = aw.fit(
         found,
-        given_states(STATES, found.values),
+        aw.fitting.given_states(STATES, found.values),
         epsilon=0.5,
         first_slot=FIRST,
         slots=SLOTS,

@@ -2,57 +2,36 @@
 
 Data change over time, so what was collected some time ago says less about its owner now: ageing
 is itself privacy. Agewise weighs that against the accuracy that ageing costs.
+
+What most work needs is here; the rest is grouped: `scheduling`, `privacy`, `learning`, `fitting`
+and `figures`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from agewise import scenarios
+from agewise import learning, privacy, scenarios, scheduling
 from agewise.errors import AgewiseError, InvalidInput
-from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
-from agewise.learning import Histogram, Mean, Shares, Statistics
-from agewise.loss.batch import chain_tables
-from agewise.loss.bound import Bound, loss_bound
-from agewise.loss.gap import CostTables, cost_tables, loss_gap
-from agewise.loss.simulation import Estimate, simulate_gap
-from agewise.mechanism import Noised, laplace, seeded_laplace
-from agewise.mixing import delta, delta_table, joint_delta
-from agewise.planning import (
-    Assignment,
-    Comparison,
-    ComparisonRow,
-    Plan,
-    compare,
-    plan,
-    price,
-    replan,
+from agewise.federation import rehearse, resume, run
+from agewise.learning import Histogram, Mean, Statistics
+from agewise.loss import loss_bound, loss_gap
+from agewise.loss.simulation import simulate_gap
+from agewise.mixing import delta
+from agewise.planning import Plan, compare, plan, price, replan
+from agewise.privacy import (
+    Ageing,
+    BudgetExceeded,
+    Ledger,
+    Policy,
+    aged_epsilon,
+    classical_epsilon,
+    composed_epsilon,
 )
-from agewise.privacy.account import BudgetExceeded, Event, Policy
-from agewise.privacy.ageing import aged_approximate, aged_epsilon, classical_epsilon
-from agewise.privacy.calibration import Noise, aged_loss, noise_scale, sensitivity
-from agewise.privacy.composition import Release, Total, composed_epsilon
-from agewise.privacy.ledger import Ledger, LedgerDamaged
-from agewise.privacy.sharp import Ageing
 from agewise.problem import Client, Problem, Target
-from agewise.process import (
-    JointLaw,
-    MarkovChain,
-    MeasuredLaw,
-    PeriodicChain,
-    Process,
-    birth_death,
-    delta_limit,
-)
+from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, birth_death
 from agewise.scenario import dump_scenario, load_scenario
-from agewise.scheduling import (
-    Certificate,
-    Schedule,
-    check_schedule,
-    solve_schedule,
-    solve_stream,
-)
-from agewise.schemes import SchemeRow, compare_schemes
-from agewise.terms import SlotTable, slot_table
+from agewise.scheduling import solve_schedule
+from agewise.schemes import compare_schemes
 
 if TYPE_CHECKING:
     from agewise import figures, fitting
@@ -64,98 +43,102 @@ __version__ = "0.1.0"
 __all__ = [
     "Ageing",
     "AgewiseError",
-    "Assignment",
-    "Bound",
     "BudgetExceeded",
-    "Certificate",
     "Client",
-    "Comparison",
-    "ComparisonRow",
-    "CostTables",
-    "Estimate",
-    "Event",
     "Histogram",
     "InvalidInput",
-    "JointLaw",
     "Ledger",
-    "LedgerDamaged",
     "MarkovChain",
     "Mean",
     "MeasuredLaw",
-    "Noise",
-    "Noised",
     "PeriodicChain",
     "Plan",
     "Policy",
     "Problem",
-    "Process",
-    "Release",
-    "RunIncomplete",
-    "RunResult",
-    "Schedule",
-    "SchemeRow",
-    "Shares",
-    "SlotTable",
     "Statistics",
     "Target",
-    "Total",
-    "aged_approximate",
     "aged_epsilon",
-    "aged_loss",
     "birth_death",
-    "chain_tables",
-    "check_schedule",
     "classical_epsilon",
     "compare",
     "compare_schemes",
     "composed_epsilon",
-    "cost_tables",
     "delta",
-    "delta_limit",
-    "delta_table",
     "dump_scenario",
     "figures",
     "fit",
     "fitting",
-    "joint_delta",
-    "laplace",
+    "learning",
     "load_scenario",
     "loss_bound",
     "loss_gap",
-    "noise_scale",
     "plan",
     "price",
+    "privacy",
     "read_readings",
     "rehearse",
     "replan",
     "resume",
     "run",
     "scenarios",
-    "seeded_laplace",
-    "sensitivity",
+    "scheduling",
     "simulate_gap",
-    "slot_table",
     "solve_schedule",
-    "solve_stream",
 ]
 
-_ON_DEMAND = {
-    "figures": ("agewise.figures", None),
-    "fit": ("agewise.fitting.fit", "fit"),
-    "fitting": ("agewise.fitting", None),
-    "read_readings": ("agewise.readings", "read_readings"),
+_GROUPS = ("figures", "fitting")
+"""Packages that need matplotlib or polars, which take long to import."""
+
+_ELSEWHERE = {
+    "fit": "fitting.fit",
+    "read_readings": "readings",
+    # Names of the first version, which are grouped now.
+    "Assignment": "planning",
+    "Bound": "loss",
+    "Certificate": "scheduling",
+    "Comparison": "planning",
+    "ComparisonRow": "planning",
+    "CostTables": "loss",
+    "Estimate": "loss.simulation",
+    "Event": "privacy",
+    "JointLaw": "process",
+    "LedgerDamaged": "privacy",
+    "Noise": "privacy",
+    "Noised": "privacy",
+    "Process": "process",
+    "Release": "privacy",
+    "RunIncomplete": "federation",
+    "RunResult": "federation",
+    "Schedule": "scheduling",
+    "SchemeRow": "schemes",
+    "Shares": "learning",
+    "SlotTable": "terms",
+    "Total": "privacy",
+    "aged_approximate": "privacy",
+    "aged_loss": "privacy",
+    "chain_tables": "loss.batch",
+    "check_schedule": "scheduling",
+    "cost_tables": "loss",
+    "delta_limit": "process",
+    "delta_table": "privacy",
+    "joint_delta": "privacy",
+    "laplace": "privacy",
+    "noise_scale": "privacy",
+    "seeded_laplace": "privacy",
+    "sensitivity": "privacy",
+    "slot_table": "terms",
+    "solve_stream": "scheduling",
 }
-"""What needs polars or matplotlib, which take long to import: module, and the name in it."""
+"""The module of each name that is looked up when it is asked for."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ON_DEMAND:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, part = _ON_DEMAND[name]
-    found = import_module(module)
-    globals()[name] = found if part is None else getattr(found, part)
-    return globals()[name]
+    if name in _GROUPS:
+        return import_module(f"agewise.{name}")
+    if name in _ELSEWHERE:
+        return getattr(import_module(f"agewise.{_ELSEWHERE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

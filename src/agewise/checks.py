@@ -71,6 +71,15 @@ def one_of(field: str, value: str, choices: Sequence[str]) -> str:
     return value
 
 
+def random_generator(rng: Any) -> np.random.Generator:
+    """Return `rng`, refusing anything but an explicit generator."""
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidInput(
+            "rng", repr(rng), "a numpy.random.Generator", "Use numpy.random.default_rng(seed)."
+        )
+    return rng
+
+
 def _number(value: Any) -> float | None:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
         return None

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array
 from agewise.checks import finite_array, one_of, whole
 from agewise.errors import InvalidInput
-from agewise.process import JointLaw, MarkovChain, MeasuredLaw, Process, stationary_laws
+from agewise.process import JointLaw, MarkovChain, Process, stationary_laws
 from agewise.process.chain import boolean_power, closed_class
 from agewise.process.distance import (
     any_prior_distance,
@@ -94,7 +94,7 @@ MEASURED = (
 
 def assumption(process: Process, method: str) -> str:
     """What an aged ε of records that follow this process rests on."""
-    return MEASURED if isinstance(process, MeasuredLaw) else MIXINGS[method].assumption
+    return MEASURED if process.confidence < 1 else MIXINGS[method].assumption
 
 
 BLOCK = 4096
@@ -155,10 +155,10 @@ def delta(
             "law", None, "a law, with method own_law", "Give the law of a record at collection."
         )
     if method == "spectral":
-        values = _spectral(process, law, ages)
-    elif isinstance(process, MarkovChain):
+        values = _spectral(process.homogeneous, law, ages)
+    elif process.homogeneous is not None:
         prior = None if law is None else as_law("law", law, process.states.size)[None]
-        values = _table(process.transition[None], ages.ravel(), method, prior)[0]
+        values = _table(process.homogeneous.transition[None], ages.ravel(), method, prior)[0]
     else:
         values = _slot_by_slot(process, ages.ravel(), method, law, aggregate_at)
     values = values.reshape(ages.shape)
@@ -311,11 +311,9 @@ def slot_delta(
 ) -> float:
     """Return Δ between two slots of any process; see `delta` for what the methods assume."""
     age = int(youngest(process, np.asarray(aggregate_at - collect_at)))
-    if method == "spectral" or isinstance(process, MarkovChain):
+    if method == "spectral" or process.homogeneous is not None:
         return float(delta(process, min(age, LARGEST_AGE), method, law))  # Δ never grows with age
-    if age == 0 or (
-        isinstance(process, MeasuredLaw) and not process.knows(collect_at, aggregate_at)
-    ):
+    if age == 0 or not process.knows(collect_at, aggregate_at):
         return 1.0  # of a lag that was not measured nothing is known
     if method == "any_prior" and process.markov:
         kernel = process.kernel(collect_at, aggregate_at)
@@ -363,10 +361,10 @@ def _recurrent(chain: Array, law: Array) -> NDArray[np.bool_]:
     return np.zeros(len(law), dtype=bool)
 
 
-def _spectral(process: Process, law: ArrayLike | None, ages: NDArray[np.int64]) -> Array:
+def _spectral(chain: MarkovChain | None, law: ArrayLike | None, ages: NDArray[np.int64]) -> Array:
     """min{1, max_x √((1−π_x)/π_x) · γ*^a} (the paper, section IV-A)."""
     remedy = "Use method exact, own_law or any_prior."
-    if not isinstance(process, MarkovChain):
+    if chain is None:
         raise InvalidInput(
             "method", "'spectral'", "exact, own_law or any_prior for this process", remedy
         )
@@ -374,22 +372,22 @@ def _spectral(process: Process, law: ArrayLike | None, ages: NDArray[np.int64]) 
         raise InvalidInput(
             "law", law, "no law with method spectral, which assumes the stationary one", remedy
         )
-    if not process.is_ergodic:
-        kind = f"of period {process.period}" if process.is_irreducible else "reducible"
+    if not chain.is_ergodic:
+        kind = f"of period {chain.period}" if chain.is_irreducible else "reducible"
         raise InvalidInput(
             "method", f"'spectral' for a chain that is {kind}", "an ergodic chain", remedy
         )
-    if not process.is_reversible:
+    if not chain.is_reversible:
         raise InvalidInput(
             "method", "'spectral' for a chain that is not reversible", "a reversible chain", remedy
         )
-    rarest = process.stationary.min()
+    rarest = chain.stationary.min()
     # The symmetric form √π P /√π has the same spectrum, and eigvalsh finds it to an ulp or so.
-    root = np.sqrt(process.stationary)
-    symmetric = root[:, None] * process.transition / root
+    root = np.sqrt(chain.stationary)
+    symmetric = root[:, None] * chain.transition / root
     moduli = np.sort(np.abs(np.linalg.eigvalsh((symmetric + symmetric.T) / 2)))
     bound = np.sqrt((1 - rarest) / rarest) * moduli[-2] ** ages.astype(np.float64)
     # A chain passes as reversible up to a tolerance; what that lets through, `exact` still sees.
-    exact = _table(process.transition[None], ages.ravel(), "exact", None)[0].reshape(ages.shape)
-    slack = rounding(int(ages.max()), process.states.size)
+    exact = _table(chain.transition[None], ages.ravel(), "exact", None)[0].reshape(ages.shape)
+    slack = rounding(int(ages.max()), chain.states.size)
     return np.asarray(np.maximum(rounded_up(bound, slack), exact))

@@ -101,9 +101,9 @@ def figure_2() -> tuple[list[dict[str, Any]], list[Claim], dict[str, float]]:
     matched = float(np.sqrt(loss_gap(base.replace(epsilon=1.0), [0, 0, 0]) / fresh))
     spectral_range = _targets_where_claims_hold("spectral")
     exact_range = _targets_where_claims_hold("exact")
-    found = float(np.sqrt(exact_range[0] * exact_range[-1]))  # the middle, on a log scale
+    middle = float(np.sqrt(exact_range[0] * exact_range[-1]))  # the middle, on a log scale
     stated = _one_client_curves(base.replace(epsilon=matched))
-    exact = _one_client_curves(base.replace(epsilon=found, mixing="exact"))
+    exact = _one_client_curves(base.replace(epsilon=middle, mixing="exact"))
     rows = [
         {
             "client": client.name,
@@ -125,7 +125,7 @@ def figure_2() -> tuple[list[dict[str, Any]], list[Claim], dict[str, float]]:
             "fresh is best for client 1; an interior slot for clients 2 and 3",
             bool(exact_range.size),
             f"with exact Δ for ε̄ from {exact_range[0]:.4f} to {exact_range[-1]:.4f}; "
-            f"at {found:.4f} the best ages are {best}",
+            f"at {middle:.4f} the best ages are {best}",
         ),
         Claim(
             "fig2",
@@ -143,7 +143,7 @@ def figure_2() -> tuple[list[dict[str, Any]], list[Claim], dict[str, float]]:
             f"{fresh:.0f} below {floor:.0f}; client 2 is printed at {printed_low:.0f}",
         ),
     ]
-    return rows, claims, {"matched": matched, "found": found}
+    return rows, claims, {"matched": matched, "found": middle}
 
 
 def figure_3(progress: Progress | None = None) -> tuple[list[SchemeRow], list[Claim]]:

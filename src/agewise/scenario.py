@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,9 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import Field, ValidationError
 
+from agewise.documents import Entry, faults
 from agewise.errors import InvalidInput
 from agewise.knowledge import level_of, measured_of
 from agewise.learning import Estimator, learner_of
@@ -37,11 +36,7 @@ TEMPLATE = (files("agewise") / "template.toml").read_text(encoding="utf-8")
 """What `agewise init` writes."""
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _BirthDeath(_Entry):
+class _BirthDeath(Entry):
     kind: Literal["birth_death"]
     up: float
     down: float
@@ -50,7 +45,7 @@ class _BirthDeath(_Entry):
         return birth_death(self.up, self.down, states)
 
 
-class _Chain(_Entry):
+class _Chain(Entry):
     kind: Literal["chain"]
     transition: list[list[float]]
 
@@ -58,7 +53,7 @@ class _Chain(_Entry):
         return MarkovChain(self.transition, states)
 
 
-class _Periodic(_Entry):
+class _Periodic(Entry):
     kind: Literal["periodic"]
     transitions: list[list[list[float]]]
 
@@ -66,7 +61,7 @@ class _Periodic(_Entry):
         return PeriodicChain(self.transitions, states)
 
 
-class _Measured(_Entry):
+class _Measured(Entry):
     kind: Literal["measured"]
     joints: list[list[list[float]]]
     limits: list[float]
@@ -75,7 +70,7 @@ class _Measured(_Entry):
     assumes: str = ""
     basis: Basis = "proven"
     weeks: int = 0
-    targets: list[float] = []
+    targets: list[float] = Field([])
     sticks: list[list[float]] | None = None
 
     def build(self, states: list[float]) -> Process:
@@ -93,17 +88,12 @@ class _Measured(_Entry):
         )
 
 
-_KINDS: dict[str, type[_Entry]] = {
-    "birth_death": _BirthDeath,
-    "chain": _Chain,
-    "measured": _Measured,
-    "periodic": _Periodic,
-}
+_KINDS = ("chain", "periodic", "measured")
 _COUNT = "a whole number of 1 or more"
 _NUMBERS = "a list of numbers"
 
 
-class _ClientEntry(_Entry):
+class _ClientEntry(Entry):
     name: str
     samples: int = Field(description=_COUNT)
     process: _BirthDeath | _Chain | _Periodic | _Measured = Field(
@@ -115,7 +105,7 @@ class _ClientEntry(_Entry):
     epsilon: float | None = Field(None, description="a finite number above 0")
 
 
-class _Scenario(_Entry):
+class _Scenario(Entry):
     version: Literal[1] = 1
     name: str = "scenario"
     unit: str = ""
@@ -188,10 +178,9 @@ def problem_from_dict(document: dict[str, Any]) -> Problem:
     try:
         entry = _Scenario.model_validate(document)
     except ValidationError as error:
-        found = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        problems = [_complaint(one, _Scenario) for one in found]
+        problems = faults(error, _Scenario)
         if isinstance(document, dict):
-            problems += _deeper_problems(document, {one["loc"][0] for one in found})
+            problems += _deeper_problems(document, {one["loc"][0] for one in error.errors()})
         raise InvalidScenario(problems) from None
     try:
         clients = [
@@ -347,67 +336,10 @@ def dump_scenario(problem: Problem) -> str:
 
 
 def _process_to_dict(client: Client) -> dict[str, Any]:
-    if isinstance(client.process, MarkovChain):
-        return {"kind": "chain", "transition": client.process.transition.tolist()}
-    if isinstance(client.process, PeriodicChain):
-        return {"kind": "periodic", "transitions": client.process.transitions.tolist()}
-    if isinstance(client.process, MeasuredLaw):
-        law = client.process
-        return {
-            "kind": "measured",
-            "joints": law.joints.tolist(),
-            "limits": law.limits.tolist(),
-            "confidence": law.confidence,
-            "day": law.day,
-            "assumes": law.assumes,
-            "basis": law.basis,
-            "weeks": law.weeks,
-            **({"targets": law.targets.tolist()} if law.targets.size else {}),
-            **({"sticks": law.sticks.tolist()} if law.targets.size else {}),
-        }
+    if client.process.kind in _KINDS:
+        return client.process.to_dict()
     raise InvalidInput(
         f"process of client {client.name!r}",
         type(client.process).__name__,
         "a MarkovChain, a PeriodicChain or a MeasuredLaw in a scenario file",
     )
-
-
-def first_complaint(error: ValidationError) -> InvalidInput:
-    """Turn pydantic's list of complaints into one message about the first of them."""
-    first, count = _complaint(error.errors()[0]), error.error_count()
-    more = f"{count - 1} more problem{'s' * (count > 2)} in this file." if count > 1 else ""
-    return InvalidInput(first.field, first.value, first.allowed, f"{first.remedy} {more}".strip())
-
-
-def _complaint(error: ErrorDetails, model: type[BaseModel] | None = None) -> InvalidInput:
-    """Turn one of pydantic's complaints into ours; `model` is what the document should be."""
-    path = ""
-    for before, part in zip((None, *error["loc"]), error["loc"], strict=False):
-        if before == "process" and part in _KINDS:
-            model = _KINDS[str(part)]  # the tag of a union, not a key of the file
-            continue
-        if before == "clients":
-            model = _ClientEntry
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-    value: Any = error.get("input")
-    value = repr(value) if isinstance(value, str) else value
-    key = str(error["loc"][-1]) if error["loc"] else ""
-    fields = {} if model is None else model.model_fields
-    allowed, remedy = error["msg"].removeprefix("Input should be "), ""
-    allowed = allowed[0].lower() + allowed[1:]
-    if error["type"] == "extra_forbidden":
-        value, allowed = "not a known key", "the keys that agewise init explains"
-        remedy = did_you_mean(key, fields)
-        if not remedy and key in _Scenario.model_fields:
-            remedy = "It belongs at the top, before the first [[clients]]."
-    elif error["type"].startswith("union_tag"):
-        path, allowed = f"{path}.kind", "'birth_death', 'chain', 'measured' or 'periodic'"
-        value = value.get("kind", "missing") if isinstance(value, dict) else value
-        remedy = did_you_mean(str(value), _KINDS)
-    elif error["type"] == "literal_error":
-        remedy = did_you_mean(str(error["input"]), re.findall(r"'([^']*)'", allowed))
-    elif key in fields and fields[key].description:
-        allowed = str(fields[key].description)
-    if error["type"] == "missing":
-        value, allowed = "missing", "a value" if allowed == "field required" else allowed
-    return InvalidInput(path or "scenario", value, allowed, remedy)

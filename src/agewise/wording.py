@@ -1,9 +1,11 @@
-"""How names are said to people."""
+"""How names are said to people, and infinities to JSON."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 
 def listed(names: Sequence[str], most: int) -> str:
@@ -33,3 +35,25 @@ def printable(text: str) -> str:
     'two\\nlines'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def in_words(value: Any) -> Any:
+    """Return plain data with the word "inf" for infinity, for which JSON has none.
+
+    >>> in_words({"epsilon": [1.5, math.inf]})
+    {'epsilon': [1.5, 'inf']}
+    """
+    if isinstance(value, dict):
+        return {key: in_words(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [in_words(item) for item in value]
+    return "inf" if isinstance(value, float) and value == math.inf else value
+
+
+def out_of_words(value: Any) -> Any:
+    """Return infinity for the word that `in_words` writes, and any other single value as it is.
+
+    >>> out_of_words("inf"), out_of_words(1.5)
+    (inf, 1.5)
+    """
+    return math.inf if value == "inf" else value

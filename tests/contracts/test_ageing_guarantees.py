@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.privacy.account import Event, keep_to, now
+from agewise.privacy.account import Event, enforce, now
 from enumeration import random_mechanism, true_loss
 from random_chains import random_chain, random_law
 
@@ -48,7 +48,7 @@ def test_composed_epsilon_bounds_the_true_loss(seed):
         total = aw.composed_epsilon(reversed(releases), chain, seen_at, method, shown)
         assert true <= total.aged + ROUNDING, method
         assert total.aged <= total.classical + ROUNDING
-        assert total.classical == math.fsum(r.epsilon for r in releases)
+        assert total.classical == math.fsum(r.classical_epsilon for r in releases)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -96,12 +96,13 @@ def test_no_sequence_of_releases_breaks_an_earlier_promise():
             mechanism, epsilon = random_mechanism(rng, 2, 2, rng.uniform(0.05, 0.5))
             made = Event(
                 key=str(number), client="c", collect_at=slot,
-                aggregate_at=slot + int(rng.integers(3)), epsilon=epsilon, aged_epsilon=epsilon,
+                aggregate_at=slot + int(rng.integers(3)),
+                classical_epsilon=epsilon, aged_epsilon=epsilon,
                 sensitivity=1.0, scale=1 / epsilon, private=True, mixing="any_prior",
                 fingerprint=chain.fingerprint, made_at=now(), payload=b"",
             )  # fmt: skip
             try:
-                keep_to(policy, known, made, chain, "any_prior", None)
+                enforce(policy, known, made, chain, "any_prior", None)
             except aw.BudgetExceeded:
                 refused += 1
                 continue

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import agewise as aw
+from agewise.federation.client import refuse_shift
+from agewise.mixing import assumption, slot_delta
 from agewise.process import Process
 
 CALM, BUSY = [[0.9, 0.1, 0], [0.05, 0.9, 0.05], [0, 0.2, 0.8]], np.full((3, 3), 1 / 3)
@@ -19,6 +21,49 @@ class ProcessContract:
         assert isinstance(self.process, Process)
         assert isinstance(self.process.markov, bool)
         assert self.process.states.ndim == 1
+
+    def test_it_says_what_it_is_and_what_it_rests_on(self):
+        assert self.process.kind == self.process.to_dict()["kind"]
+        assert 0 < self.process.confidence <= 1
+        assert isinstance(self.process.assumes, str)
+        given = "with the process given" in assumption(self.process, "exact")
+        assert given == (self.process.confidence == 1)
+
+    def test_after_a_day_everything_repeats(self):
+        day = self.process.day
+        assert day >= 1
+        for slot in range(1, self.last + 1):
+            assert self.process.knows(slot + day, self.last + day)
+            np.testing.assert_array_equal(self.process.law(slot + day), self.process.law(slot))
+            np.testing.assert_array_equal(
+                self.process.kernel(slot + day, self.last + day),
+                self.process.kernel(slot, self.last),
+            )
+
+    def test_what_is_homogeneous_is_one_matrix_for_all_slots(self):
+        chain = self.process.homogeneous
+        if chain is not None:
+            assert (self.process.markov, self.process.day) == (True, 1)
+            for slot in range(1, self.last + 1):
+                np.testing.assert_array_equal(
+                    self.process.kernel(slot, self.last), chain.steps(self.last - slot)
+                )
+
+    def test_nothing_is_claimed_of_slots_that_it_does_not_know(self):
+        for slot, later in ((1, self.last), (1, self.last + 1), (self.last, 2 * self.last)):
+            if not self.process.knows(slot, later):
+                assert slot_delta(self.process, slot, later, "exact") == 1
+                with pytest.raises(aw.InvalidInput, match="slots that were measured"):
+                    self.process.joint(slot, later)
+            else:
+                self.process.joint(slot, later)
+
+    def test_runs_are_shifted_by_whole_days(self):
+        day = self.process.day
+        refuse_shift(self.process, 3 * day)
+        if day > 1:
+            with pytest.raises(aw.InvalidInput, match=f"a multiple of {day} slots: whole days"):
+                refuse_shift(self.process, 3 * day + 1)
 
     def test_kernels_are_laws_by_row(self):
         for slot in range(1, self.last + 1):

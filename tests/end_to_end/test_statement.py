@@ -78,6 +78,16 @@ CASES = {
     "measured": {"scenario": "london_fitted"},
     "failed": {"drop": ["client 2"]},
     "renormalised": {"drop": ["client 2"], "on_missing": "renormalise"},
+    "best": {"change": {"mixing": "exact", "estimator": "best"}},
+    "level, one missing": {
+        "change": {
+            "mixing": "exact",
+            "estimator": "best",
+            "level": [aw.knowledge.Level(20.0, 0.98), aw.knowledge.Level([3.0, -2.0, 1.0], 0.5)],
+        },
+        "drop": ["client 2"],
+        "on_missing": "renormalise",
+    },
     "stand-in": {"rng": np.random.default_rng(3)},
 }
 

@@ -114,9 +114,9 @@ def test_the_ledgers_may_lie_elsewhere(tmp_path):
 
 
 def test_a_later_run_does_not_change_an_earlier_ones_check(tmp_path):
-    books, policy = tmp_path / "ledgers", aw.Policy(max_aged_epsilon=2.0)
+    ledgers, policy = tmp_path / "ledgers", aw.Policy(max_aged_epsilon=2.0)
     for number, starts_at in enumerate((0, 4, 40)):
-        finished(tmp_path / str(number), ledgers=books, starts_at=starts_at, policy=policy)
+        finished(tmp_path / str(number), ledgers=ledgers, starts_at=starts_at, policy=policy)
     for number in range(3):
         assert not check_run(tmp_path / str(number)).differences
 

@@ -33,7 +33,7 @@ def order_for(index, plan=PLAN):
 
 def agent(index=0, ledger=None, policy=Policy(), noise=private_noise, **changes):  # noqa: B008
     client = PROBLEM.clients[index]
-    own = {"epsilon": PROBLEM.epsilon, "mixing": PROBLEM.mixing, **changes}
+    own = {"target_epsilon": PROBLEM.epsilon, "mixing": PROBLEM.mixing, **changes}
     profile = Profile(client, policy=policy, **own)
     return ClientAgent(profile, SimulatedRecords(client, 3), ledger, noise)
 
@@ -61,7 +61,7 @@ def test_guarantee_it_refuses_less_noise_than_its_own_terms_ask_for():
     assert Upload.decode(agent(2).answer(more)).noise_scale >= 2 * order.noise_scale
 
 
-@pytest.mark.parametrize("changes", [{"epsilon": 0.05}, {"mixing": "any_prior"}])
+@pytest.mark.parametrize("changes", [{"target_epsilon": 0.05}, {"mixing": "any_prior"}])
 def test_a_stricter_client_refuses_the_servers_order(changes):
     with pytest.raises(OrderRefused, match="own target"):
         agent(2, **changes).answer(order_for(2))
@@ -116,7 +116,7 @@ def test_totals_count_earlier_releases(tmp_path):
         events = ledger.events()
     assert [e.collect_at for e in events] == [order.collect_at, order.collect_at + 3]
     wanted = aw.composed_epsilon(
-        [aw.Release(e.collect_at, e.epsilon) for e in events],
+        [aw.Release(e.collect_at, e.classical_epsilon) for e in events],
         PROBLEM.clients[2].process,
         order.aggregate_at + 3,
     )

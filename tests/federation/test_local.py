@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_a_run_leaves_its_folder(tmp_path):
     for row in record["statement"]["clients"]:
         with aw.Ledger.read(tmp_path / "run" / "ledgers" / f"{row['client']}.ledger") as ledger:
             (event,) = ledger.events()
-        assert event.epsilon == row["classical_epsilon"]
+        assert event.classical_epsilon == row["classical_epsilon"]
         assert event.private
 
 
@@ -145,9 +146,11 @@ def test_folders_that_cannot_be_resumed(tmp_path):
     with pytest.raises(aw.InvalidInput, match=r"line 1 of .*ledgers keep their account"):
         aw.resume(tmp_path / "run")
     settings = tmp_path / "run" / "run.json"
-    settings.write_text(settings.read_text().replace('"version": 1', '"version": 7'))
-    with pytest.raises(aw.InvalidInput, match="of version 7"):
-        aw.resume(tmp_path / "run")
+    for version in (1, 7):
+        text = settings.read_text()
+        settings.write_text(re.sub(r'"version": \d+', f'"version": {version}', text))
+        with pytest.raises(aw.InvalidInput, match=f"of version {version}; allowed: version 2"):
+            aw.resume(tmp_path / "run")
 
 
 def test_a_failed_run_leaves_a_record(tmp_path):

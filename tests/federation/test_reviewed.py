@@ -10,7 +10,7 @@ import agewise as aw
 from agewise.federation.client import ClientAgent, OrderRefused, Profile, private_noise
 from agewise.federation.server import Server
 from agewise.federation.sources import SimulatedRecords, load_readings
-from agewise.privacy.account import Event, keep_to, now, total_of
+from agewise.privacy.account import Event, enforce, now, total_of
 from agewise.privacy.ledger import Ledger
 from agewise.terms import achieved_epsilon, slot_table
 
@@ -25,7 +25,7 @@ def event(collect_at, aggregate_at, epsilon=0.5, process=None, **changes):
         "client": "c",
         "collect_at": collect_at,
         "aggregate_at": aggregate_at,
-        "epsilon": epsilon,
+        "classical_epsilon": epsilon,
         "aged_epsilon": epsilon,
         "sensitivity": 1.0,
         "scale": 1 / epsilon,
@@ -56,7 +56,7 @@ def test_what_was_collected_later_counts_too():
     assert total.aged == pytest.approx(total_of([early], chain, 4).aged + carried, rel=1e-9)
     policy = aw.Policy(max_classical_epsilon=1.0)
     with pytest.raises(aw.BudgetExceeded):
-        keep_to(policy, [late], early, chain, "exact", None)
+        enforce(policy, [late], early, chain, "exact", None)
 
 
 def test_a_far_aggregation_does_not_open_a_window():
@@ -65,12 +65,12 @@ def test_a_far_aggregation_does_not_open_a_window():
     known = []
     for k in (1, 2):
         known.append(event(k, 1000 * k))
-        keep_to(policy, known[:-1], known[-1], chain, "exact", None)
+        enforce(policy, known[:-1], known[-1], chain, "exact", None)
     with pytest.raises(aw.BudgetExceeded):
-        keep_to(policy, known, event(3, 3000), chain, "exact", None)
-    keep_to(policy, known, event(52, 60), chain, "exact", None)  # both are out of its window
+        enforce(policy, known, event(3, 3000), chain, "exact", None)
+    enforce(policy, known, event(52, 60), chain, "exact", None)  # both are out of its window
     with pytest.raises(aw.BudgetExceeded):  # a window that ends later holds three
-        keep_to(policy, [*known, event(40, 60)], event(30, 60), chain, "exact", None)
+        enforce(policy, [*known, event(40, 60)], event(30, 60), chain, "exact", None)
 
 
 @pytest.mark.parametrize("mapping", [True, False])
@@ -297,8 +297,14 @@ def test_a_forged_journal_is_refused(tmp_path):
     ("change", "words"),
     [
         ({"policy": 3}, "policy"),
-        ({"policy": {"odd": 1}}, "of version 1"),
+        ({"policy": {"odd": 1}}, "policy.odd is not a known key; allowed: max_aged_epsilon"),
+        ({"policy": {"window": 5}}, "policy.max_aged_epsilon is missing"),
         ({"drop": None}, "drop"),
+        ({"odd": 5}, "odd is not a known key"),
+        (
+            {"policy": {**vars(aw.Policy()), "window": 0}},
+            "policy.window is 0; allowed: a whole number",
+        ),
         ({"seed": -5}, "seed"),
         ({"run": 5}, "run"),
         ({"readings": 5}, "readings"),

@@ -48,6 +48,13 @@ def test_an_undisturbed_run_aggregates_with_the_weights():
     )
 
 
+def test_a_run_that_misses_several_names_one_and_counts_the_others():
+    twins = [aw.Client(name, PROBLEM.clients[0].process, samples=9) for name in "abc"]
+    server = Server(aw.price(aw.Problem(twins, 2, 0.5), [1, 1, 1]), "run")
+    server.close(1)
+    assert server.failure == ("client 'a' and 2 more missing in slot 1 (no upload by the deadline)")
+
+
 def test_private_uploads_claim_at_most_the_target():
     for row in complete(Server(PLAN, "run")).statement.clients:
         assert row.aged_epsilon <= PROBLEM.epsilon

@@ -208,3 +208,10 @@ def test_a_perfect_leak_is_not_overlooked():
     assert not blind.too_good
     assert blind.exposed == ()
     assert (blind.hits, blind.false_alarms) == (1, 1)
+
+
+def test_only_limits_that_were_measured_can_be_attacked():
+    before, after = readings(walk(4, 60)).split(0.5)
+    made = fit(before, [10, 20], first_slot=5, slots=25, kind="chain")
+    with pytest.raises(aw.InvalidInput, match="fitted is a fit of kind chain"):
+        replay_adversary(made, before, after, first_slot=5)

@@ -211,8 +211,9 @@ def test_groups_say_who_was_not_read_and_who_is_in_none(meters, tmp_path):
     assert "m2, m3, m4, m5: in none of the groups" in done.stdout
     for lines, words in (
         (["m9,south"], "no entity with usable readings"),
-        ([",south"], "row 2"),
-        ([], "empty"),
+        ([",south"], "--groups: line 2 of g.csv is entity missing, client south"),
+        (["m0,north,3"], "--groups of g.csv is line 2 with 3 fields"),
+        ([], "--groups is g.csv, empty"),
     ):
         (tmp_path / "g.csv").write_text("\n".join(["entity,client", *lines]))
         done = run(meters, *TWO, "--slots", 4, "--groups", "g.csv", "--force", cwd=tmp_path)
@@ -290,6 +291,7 @@ def test_from_the_command_line_to_a_plan(meters, tmp_path):
         (["m.parquet", *TWO, "--epsilon", "0"], "epsilon is 0"),
         (["m.parquet", *TWO, "--slots", "0"], "slots is 0"),
         (["m.parquet", *TWO, "--groups", "none.csv"], "--groups is none.csv"),
+        (["m.parquet", *TWO, "--groups", "m.parquet"], "allowed: entity and client"),
         (["m.parquet", "--value", "wh"], "value column is 'wh'"),
         (["m.parquet", "--wide", "--value", "kwh"], "--wide is with --entity or --value"),
         (["m.parquet", *TWO, "--sampled", "entities"], "adversary population"),
@@ -370,16 +372,16 @@ def test_next_to_no_credit_is_said_to_people_and_programs(meters, tmp_path):
 
 
 def test_a_scenario_that_cannot_be_written_spends_nothing(meters, tmp_path):
-    private = ["--adversary", "population", "--count-epsilon", 1, "--ledgers", "books"]
+    private = ["--adversary", "population", "--count-epsilon", 1, "--ledgers", "ledgers"]
     groups = tmp_path / "g.csv"
     groups.write_text("entity;client\nm0; a\nm1;a\nm2;b\n")
-    (tmp_path / "books").mkdir()
-    (tmp_path / "books" / "b.ledger").write_text("damaged")
+    (tmp_path / "ledgers").mkdir()
+    (tmp_path / "ledgers" / "b.ledger").write_text("damaged")
     done = run(
         meters, *TWO, "--slots", 4, *private, "--groups", groups, "--out", "m.toml", cwd=tmp_path
     )
     assert done.returncode == 2
-    assert not (tmp_path / "books" / "a.ledger").exists()
+    assert not (tmp_path / "ledgers" / "a.ledger").exists()
     assert not list(tmp_path.glob("*m.toml*"))
 
 
@@ -394,7 +396,7 @@ def test_fitting_again_for_other_clients_is_another_release(meters, tmp_path):
         "--count-epsilon",
         1,
         "--ledgers",
-        "books",
+        "ledgers",
         "--out",
         "m.toml",
         "--force",
@@ -404,7 +406,7 @@ def test_fitting_again_for_other_clients_is_another_release(meters, tmp_path):
     again = run(*private, cwd=tmp_path)
     assert again.returncode == 2
     assert "by another name" in again.stderr
-    assert not (tmp_path / "books" / "all.ledger").exists()
+    assert not (tmp_path / "ledgers" / "all.ledger").exists()
 
 
 def test_names_cannot_write_into_the_scenario(tmp_path):
@@ -568,15 +570,15 @@ def test_a_private_fit_is_recorded(meters, tmp_path):
         "--count-epsilon",
         1,
         "--ledgers",
-        "books",
+        "ledgers",
         "--out",
         "mine.toml",
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
-    with aw.Ledger.read(tmp_path / "books" / "all.ledger") as ledger:
+    with aw.Ledger.read(tmp_path / "ledgers" / "all.ledger") as ledger:
         (event,) = ledger.events()
-    assert (event.epsilon, event.collect_at, event.private) == (1.0, 0, True)
+    assert (event.classical_epsilon, event.collect_at, event.private) == (1.0, 0, True)
     assert "recorded in the clients' ledgers" in (tmp_path / "mine.toml").read_text()
     again = run(
         meters,
@@ -589,7 +591,7 @@ def test_a_private_fit_is_recorded(meters, tmp_path):
         "--count-epsilon",
         1,
         "--ledgers",
-        "books",
+        "ledgers",
         "--out",
         "mine.toml",
         "--force",
@@ -598,7 +600,7 @@ def test_a_private_fit_is_recorded(meters, tmp_path):
     assert again.returncode == 2
     assert "another release" in again.stderr
     plan = aw.plan(aw.load_scenario(tmp_path / "mine.toml"))
-    result = aw.run(plan, ledgers=tmp_path / "books", policy=aw.Policy(max_classical_epsilon=3))
+    result = aw.run(plan, ledgers=tmp_path / "ledgers", policy=aw.Policy(max_classical_epsilon=3))
     (row,) = result.statement.clients
     assert row.releases == 2
     assert row.total_classical_epsilon == pytest.approx(row.classical_epsilon + 1)

@@ -7,30 +7,39 @@ from random_chains import random_law, random_transition
 
 @pytest.mark.parametrize("estimator", ["plain", "propagated"])
 @pytest.mark.parametrize("mixing", ["exact", "own_law", "any_prior"])
-def test_tables_of_many_equal_those_of_each(rng, estimator, mixing):
+@pytest.mark.parametrize("calibration", ["formula", "sharp"])
+def test_tables_of_many_equal_those_of_each(rng, estimator, mixing, calibration):
     chains = np.stack([random_transition(rng, 4) for _ in range(25)])
     laws = np.stack([random_law(rng, 4) for _ in range(25)])
     samples = rng.integers(5, 300, 25)
     states = [20, 50, 100, 200]
     u, b = aw.chain_tables(
-        chains, states, samples, 9, 0.2, laws=laws, mixing=mixing, estimator=estimator
+        chains,
+        states,
+        samples,
+        9,
+        0.2,
+        laws=laws,
+        mixing=mixing,
+        estimator=estimator,
+        calibration=calibration,
     )
     clients = [
         aw.Client(str(i), aw.MarkovChain(chains[i], states), laws[i], int(samples[i]))
         for i in range(25)
     ]
-    wanted = aw.cost_tables(aw.Problem(clients, 9, 0.2, mixing, estimator, "formula"))
-    np.testing.assert_allclose(u, wanted.u, rtol=1e-9)
-    np.testing.assert_allclose(b, wanted.b, rtol=1e-9, atol=1e-12)
+    wanted = aw.cost_tables(aw.Problem(clients, 9, 0.2, mixing, estimator, calibration))
+    np.testing.assert_allclose(u, wanted.u, rtol=1e-12)
+    np.testing.assert_allclose(b, wanted.b, rtol=1e-12, atol=1e-12)
 
 
-def test_stationary_laws_by_default(rng):
+def test_stationary_laws_and_the_choices_of_a_problem_by_default(rng):
     chains = np.stack([random_transition(rng, 3, "dense") for _ in range(5)])
     u, b = aw.chain_tables(chains, [1, 2, 3], np.full(5, 10), 4, 0.3)
     clients = [aw.Client(str(i), aw.MarkovChain(c, [1, 2, 3]), samples=10) for i, c in
                enumerate(chains)]  # fmt: skip
-    wanted = aw.cost_tables(aw.Problem(clients, 4, 0.3, calibration="formula"))
-    np.testing.assert_allclose(u, wanted.u, rtol=1e-9)
+    wanted = aw.cost_tables(aw.Problem(clients, 4, 0.3))
+    np.testing.assert_allclose(u, wanted.u, rtol=1e-12)
     assert np.abs(b).max() < 1e-12
 
 
@@ -40,6 +49,7 @@ def test_stationary_laws_by_default(rng):
         ({"samples": [1, 2]}, "samples"), ({"samples": [0]}, "samples"),
         ({"states": [1, 2, 3]}, "states"), ({"epsilon": 0}, "epsilon is 0"),
         ({"mixing": "spectral"}, "mixing"), ({"mixing": "own_law"}, "laws is None"),
+        ({"calibration": "tight"}, "calibration is 'tight'"),
         ({"estimator": "x"}, "estimator"), ({"aggregate_at": 0}, "aggregate_at is 0"),
     ],
 )  # fmt: skip
@@ -48,3 +58,14 @@ def test_bad_input_is_refused(changes, words):
             "aggregate_at": 3, "epsilon": 0.1}  # fmt: skip
     with pytest.raises(aw.InvalidInput, match=words):
         aw.chain_tables(**{**good, **changes})
+
+
+def test_laws_that_underflow_get_no_credit_for_ageing():
+    slow = np.array([[[1.0, 1e-150], [0.5, 0.5]]] * 2)
+    laws = np.array([[1e-150, 1.0], [0.5, 0.5]])
+    u, _ = aw.chain_tables(slow, [0, 1], [10, 10], 3, 0.1, laws=laws, mixing="own_law")
+    clients = [aw.Client(str(i), aw.MarkovChain(slow[i], [0, 1]), laws[i], 10) for i in range(2)]
+    wanted = aw.cost_tables(aw.Problem(clients, 3, 0.1, "own_law"))
+    np.testing.assert_allclose(u, wanted.u, rtol=1e-12)
+    assert wanted.slots[0].classical_epsilon[0] == pytest.approx(0.1)
+    assert wanted.slots[1].classical_epsilon[0] > 0.15

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.privacy.calibration import spent_epsilons, tight_scales
+from agewise.mechanism import Laplace
+from agewise.privacy.calibration import tight_scales
 from random_chains import random_chain, random_law
 
 
@@ -206,7 +207,7 @@ def test_loss_without_noise_is_that_of_the_released_value():
 
 def test_what_depends_on_no_record_spends_nothing_with_noise_or_without():
     np.testing.assert_array_equal(
-        spent_epsilons(np.array([0.0, 0.0, 1.0]), np.array([0.0, 2.0, 0.0])), [0, 0, np.inf]
+        Laplace().spent(np.array([0.0, 0.0, 1.0]), np.array([0.0, 2.0, 0.0])), [0, 0, np.inf]
     )
 
 

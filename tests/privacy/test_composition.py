@@ -79,6 +79,7 @@ class LagLaw:
     """A process known only lag by lag, as measured data would give it."""
 
     markov = False
+    homogeneous = None
     fingerprint = "lag law"
     states = np.array([0.0, 1.0])
 
@@ -88,6 +89,9 @@ class LagLaw:
 
     def kernel(self, collect_at, aggregate_at):
         return self.joint(collect_at, aggregate_at).matrix * 2
+
+    def knows(self, collect_at, aggregate_at):
+        return True
 
     def law(self, slot):
         return np.array([0.5, 0.5])
@@ -129,8 +133,8 @@ def test_many_slots_at_once_are_what_they_are_one_by_one(paper_chains):
         (lambda c: aw.composed_epsilon([Release(1, 0.5)], c, 1.5), "aggregate_at is 1.5"),
         (lambda c: aw.composed_epsilon([Release(1, 0.5)], c, 10, "typo"), "method"),
         (lambda c: aw.composed_epsilon([Release(1, 0.5)], c, 10, "own_law"), "law is None"),
-        (lambda _: Release(1, 0), "epsilon is 0"),
-        (lambda _: Release(1, float("nan")), "epsilon is nan"),
+        (lambda _: Release(1, 0), "classical_epsilon is 0"),
+        (lambda _: Release(1, float("nan")), "classical_epsilon is nan"),
         (lambda _: Release(1.5, 0.5), "collect_at is 1.5"),
     ],
 )

@@ -17,7 +17,8 @@ CHAIN = aw.birth_death(0.2, 0.3, [1, 2, 3])
 
 def event(key, epsilon=0.5, slot=3, private=True, payload=b"noised"):
     return Event(
-        key=key, client="north", collect_at=slot, aggregate_at=slot + 4, epsilon=epsilon,
+        key=key, client="north", collect_at=slot, aggregate_at=slot + 4,
+        classical_epsilon=epsilon,
         aged_epsilon=epsilon, sensitivity=1.0, scale=1 / epsilon, private=private,
         mixing="exact", fingerprint=CHAIN.fingerprint, made_at=now(), payload=payload,
     )  # fmt: skip
@@ -100,10 +101,15 @@ def test_a_far_event_does_not_hide_the_near_ones(path):
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"collect_at": 50}, "collect_at is 50"), ({"epsilon": -1.0}, "epsilon is -1"),
-     ({"epsilon": float("nan")}, "epsilon is nan"), ({"payload": "text"}, "payload"),
-     ({"key": "\ud800"}, "key"), ({"private": 2}, "payload, private")],
-)  # fmt: skip
+    [
+        ({"collect_at": 50}, "collect_at is 50"),
+        ({"classical_epsilon": -1.0}, "classical_epsilon is -1"),
+        ({"classical_epsilon": float("nan")}, "classical_epsilon is nan"),
+        ({"payload": "text"}, "payload"),
+        ({"key": "\ud800"}, "key"),
+        ({"private": 2}, "payload, private"),
+    ],
+)
 def test_events_that_make_no_sense_are_refused(changes, words):
     with pytest.raises(aw.InvalidInput, match=words):
         dataclasses.replace(event("x"), **changes)
@@ -209,7 +215,7 @@ def test_truncated_files_are_refused(filled, keep):
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE events SET epsilon = 0.0001 WHERE number = 3",
+        "UPDATE events SET classical_epsilon = 0.0001 WHERE number = 3",
         "UPDATE events SET payload = x'00' WHERE number = 3",
         "DELETE FROM events WHERE number = 3",
         "DELETE FROM events WHERE number = 29",
@@ -231,12 +237,12 @@ def test_a_tampered_ledger_is_refused_and_not_repaired(filled, statement):
             opening(filled)
 
 
-@pytest.mark.parametrize("schema", ["1", "4", "x"])
+@pytest.mark.parametrize("schema", ["1", "3", "5", "x"])
 def test_another_schema_is_refused(filled, schema):
     with sqlite3.connect(filled) as database:
         database.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (schema,))
     database.close()
-    with pytest.raises(aw.InvalidInput, match=f"of schema {schema}; allowed: schema 3"):
+    with pytest.raises(aw.InvalidInput, match=f"of schema {schema}; allowed: schema 4"):
         Ledger(filled)
 
 
@@ -378,7 +384,7 @@ def test_a_key_that_does_not_fit_is_refused(path):
 
 
 def test_a_release_that_depends_on_no_record_costs_nothing(path):
-    nothing = dataclasses.replace(event("flat"), epsilon=0.0, aged_epsilon=0.0, scale=0.0)
+    nothing = dataclasses.replace(event("flat"), classical_epsilon=0.0, aged_epsilon=0.0, scale=0.0)
     with Ledger(path) as ledger:
         put(ledger, nothing, Policy(max_aged_epsilon=0.1))
         put(ledger, event("b", 0.05, slot=8), Policy(max_aged_epsilon=0.1))

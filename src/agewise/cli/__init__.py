@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from agewise.cli.comparing import commands as comparing
 from agewise.cli.console import people
 from agewise.cli.deploying import deploy
 from agewise.cli.fitting import commands as fitting
-from agewise.cli.ledgers import books
+from agewise.cli.ledgers import ledger_commands
 from agewise.cli.planning import commands
 from agewise.cli.running import commands as running
 from agewise.errors import AgewiseError
@@ -40,7 +41,7 @@ app.add_typer(running)
 app.add_typer(checking)
 app.add_typer(fitting)
 app.add_typer(backtesting)
-app.add_typer(books, name="ledger")
+app.add_typer(ledger_commands, name="ledger")
 app.add_typer(deploy, name="deploy")
 
 
@@ -62,6 +63,7 @@ def _root(
 def main() -> None:
     """Run the command line; anything wrong with the input ends in one message and a code."""
     streams.prepare()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # asked to end is interrupted
     try:
         app()
     except AgewiseError as error:

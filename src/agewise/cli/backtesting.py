@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -84,17 +85,17 @@ def backtest(
 
     columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
     offered = given.choose_ages(ages)
-    found = given.read(readings, columns, timezone, aggregate_at, slots, known)
-    before, after = found.readings.split(0.5)
+    recorded = given.read(readings, columns, timezone, aggregate_at, slots, known)
+    before, after = recorded.readings.split(0.5)
     chosen = given.choose_states(states, quantiles, least_error, before)
-    members = given.choose_groups(groups, found.readings, each=each)
+    members = given.choose_groups(groups, recorded.readings, each=each)
     with progress_bar("measuring") as advance:
         fitted = fit(
             before,
             chosen,
             epsilon=epsilon,
-            first_slot=found.first_slot,
-            slots=found.slots,
+            first_slot=recorded.first_slot,
+            slots=recorded.slots,
             groups=members,
             adversary=adversary,
             sampled=sampled,
@@ -106,7 +107,7 @@ def backtest(
             unit=unit,
             progress=advance,
         )
-    whole = found.readings
+    whole = recorded.readings
     halves = compare_halves(chosen.index(whole.values), chosen.values, whole.day)
     within = [f"Within the half fitted to: {line}" for line in fitted.assumptions.halves.verdict]
     warnings = [*halves.verdict, *within, *fitted.warnings]
@@ -115,8 +116,8 @@ def backtest(
             fitted,
             before,
             after,
-            first_slot=found.first_slot,
-            collect_at=found.slots - max(fitted.ages),
+            first_slot=recorded.first_slot,
+            collect_at=recorded.slots - max(fitted.ages),
             seed=seed,
         )
     with progress_bar("replaying plans") as advance:
@@ -125,7 +126,7 @@ def backtest(
             after,
             chosen,
             {one.name: one.members for one in fitted.clients},
-            first_slot=found.first_slot,
+            first_slot=recorded.first_slot,
             rng=generator(seed),
             progress=advance,
         )
@@ -193,7 +194,7 @@ def _print_attacks(screen: Console, attacks: list[Attack], unit: str) -> None:
             f"{one.noise_scale:.4g}",
             f"{one.hits:.3f}",
             f"{one.false_alarms:.3f}",
-            f"{one.hits / one.false_alarms:.2f}" if one.false_alarms else "inf",
+            f"{one.hits / one.false_alarms if one.false_alarms else math.inf:.2f}",
             f"{one.allowed_ratio:.2f}",
             f"{one.excess:+.1f} s.e.",
             f"{one.chance:.1g}",

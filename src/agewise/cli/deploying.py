@@ -11,9 +11,17 @@ from rich.markup import escape
 
 from agewise.checks import positive
 from agewise.cli.console import (
+    CalibrationOption,
+    DeltaOption,
+    EpsilonOption,
+    EstimatorOption,
     JsonOption,
+    LearnerOption,
     MaxAgedOption,
     MaxClassicalOption,
+    MaxDeltaOption,
+    MechanismOption,
+    MixingOption,
     ScenarioArgument,
     StartsAtOption,
     WindowOption,
@@ -21,12 +29,12 @@ from agewise.cli.console import (
     people,
     print_json,
     progress_bar,
+    read_problem,
 )
 from agewise.cli.layout import Column, print_table
 from agewise.errors import InvalidInput
 from agewise.federation.flower import require_flower
 from agewise.privacy.account import Policy
-from agewise.scenario import load_scenario
 
 deploy = typer.Typer(
     help="Lay out and run a federation on Flower: certificates, node keys, supervised processes.",
@@ -49,12 +57,20 @@ def init_command(
     port: Annotated[
         int, typer.Option(help="The SuperLink's port, the nodes' follow; 0 takes free ones.")
     ] = 0,
+    epsilon: EpsilonOption = None,
+    mixing: MixingOption = None,
+    estimator: EstimatorOption = None,
+    calibration: CalibrationOption = None,
+    learner: LearnerOption = None,
+    mechanism: MechanismOption = None,
+    delta: DeltaOption = None,
     readings: Annotated[
         Path | None, typer.Option(help="The nodes' readings; otherwise simulated records.")
     ] = None,
     starts_at: StartsAtOption = 0,
     max_aged_epsilon: MaxAgedOption = None,
     max_classical_epsilon: MaxClassicalOption = None,
+    max_delta: MaxDeltaOption = None,
     window: WindowOption = None,
     stand_in_seed: Annotated[
         int | None,
@@ -64,15 +80,26 @@ def init_command(
 ) -> None:
     """Make a CA, the server's certificate, node keys, configurations and systemd units.
 
-    Look at each nodes/*/node.toml, and move it with its key to the client's machine if that is
-    another one. The private keys are readable by their owner only.
+    Nodes follow only plans with the choices made here. Look at each nodes/*/node.toml, and move
+    it with its key to the client's machine if that is another one. The private keys are readable
+    by their owner only.
     """
     require_flower()
     from agewise.federation.flower.deployment import init_deployment  # noqa: PLC0415
 
-    problem = load_scenario(scenario)
+    problem = read_problem(
+        scenario,
+        epsilon=epsilon,
+        mixing=mixing,
+        estimator=estimator,
+        calibration=calibration,
+        learner=learner,
+        mechanism=mechanism,
+        delta=delta,
+    )
+    failure = (problem.delta or 0.0) if max_delta is None else max_delta
     limit = problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
-    made = init_deployment(
+    deployment = init_deployment(
         folder,
         problem,
         tls=tls,
@@ -80,15 +107,15 @@ def init_command(
         port=port,
         readings=readings,
         starts_at=starts_at,
-        policy=Policy(limit, max_classical_epsilon, window, problem.delta or 0.0),
+        policy=Policy(limit, max_classical_epsilon, window, failure),
         seed=stand_in_seed,
         stand_in=stand_in_seed is not None,
         node_config=node_config,
     )
     people.print(
-        f"Wrote {escape(str(folder))}: a SuperLink at {made.address} "
-        f"({'TLS and node keys' if tls else '[yellow]no encryption[/]'}), {len(made.nodes)} nodes. "
-        f"Next: agewise deploy up {escape(str(folder))}",
+        f"Wrote {escape(str(folder))}: a SuperLink at {deployment.address} "
+        f"({'TLS and node keys' if tls else '[yellow]no encryption[/]'}), "
+        f"{len(deployment.nodes)} nodes. Next: agewise deploy up {escape(str(folder))}",
         soft_wrap=True,
         highlight=False,
     )
@@ -140,9 +167,10 @@ def status(folder: FolderArgument, as_json: JsonOption = False) -> None:
     Exit code 4 if it is not up.
     """
     require_flower()
+    from agewise.federation.flower.commands import healthy  # noqa: PLC0415
     from agewise.federation.flower.deployment import Deployment  # noqa: PLC0415
     from agewise.federation.flower.membership import joined_nodes  # noqa: PLC0415
-    from agewise.federation.flower.supervisor import healthy, read_state  # noqa: PLC0415
+    from agewise.federation.flower.supervisor import read_state  # noqa: PLC0415
 
     deployment = Deployment.load(folder)
     state = read_state(deployment)
@@ -199,5 +227,5 @@ def down(folder: FolderArgument) -> None:
     with people.status("stopping the federation"):
         stopped = bring_down(Deployment.load(folder))
     if not stopped:
-        raise InvalidInput("deployment", f"{folder} is down", "one that is up")
+        raise InvalidInput("deployment", f"{folder}, which is down", "one that is up")
     people.print(f"{escape(str(folder))} is down.", highlight=False)

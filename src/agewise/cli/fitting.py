@@ -105,16 +105,16 @@ def fit_command(
         )
     columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
     offered = given.choose_ages(ages)
-    found = given.read(readings, columns, timezone, aggregate_at, slots, known)
-    chosen = given.choose_states(states, quantiles, least_error, found.readings)
-    members = given.choose_groups(groups, found.readings, each=each)
+    recorded = given.read(readings, columns, timezone, aggregate_at, slots, known)
+    chosen = given.choose_states(states, quantiles, least_error, recorded.readings)
+    members = given.choose_groups(groups, recorded.readings, each=each)
     with progress_bar("measuring") as advance:
         fitted = fit(
-            found.readings,
+            recorded.readings,
             chosen,
             epsilon=epsilon,
-            first_slot=found.first_slot,
-            slots=found.slots,
+            first_slot=recorded.first_slot,
+            slots=recorded.slots,
             groups=members,
             kind=kind,
             adversary=adversary,

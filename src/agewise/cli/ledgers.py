@@ -18,14 +18,14 @@ from agewise.cli.layout import Column, print_table
 from agewise.privacy.account import Event
 from agewise.privacy.ledger import Ledger
 
-books = typer.Typer(
+ledger_commands = typer.Typer(
     help="Look into a client's ledger: what was released, and what it adds up to.",
     no_args_is_help=True,
 )
 LedgerArgument = Annotated[Path, typer.Argument(help="The ledger file of a client.")]
 
 
-@books.command(epilog="Example: agewise ledger show north.ledger --json")
+@ledger_commands.command(epilog="Example: agewise ledger show north.ledger --json")
 def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
     """List the events of a ledger, checked on the way. Never changes it."""
     with Ledger.read(path) as ledger:
@@ -50,7 +50,7 @@ def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
             escape(event.key),
             str(event.collect_at),
             str(event.aggregate_at),
-            f"{event.epsilon:.4g}" if event.private else "stand-in",
+            f"{event.classical_epsilon:.4g}" if event.private else "stand-in",
             f"{event.scale:.4g}",
             event.made_at,
         )
@@ -58,7 +58,7 @@ def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
     ]
     screen = console()
     print_table(screen, escape(str(path)), columns, rows)
-    classical = math.fsum(event.epsilon for event in events if event.private)
+    classical = math.fsum(event.classical_epsilon for event in events if event.private)
     screen.print(f"classical ε in all: {classical:.6g}", highlight=False)
     screen.print(
         "Slots are the client's own time; noise scales are in the unit of its records.",
@@ -66,7 +66,7 @@ def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
     )
 
 
-@books.command(epilog="Example: agewise ledger verify north.ledger")
+@ledger_commands.command(epilog="Example: agewise ledger verify north.ledger")
 def verify(path: LedgerArgument) -> None:
     """Check the file and its hash chain. Damage is reported, never repaired."""
     with Ledger.read(path) as ledger:
@@ -74,7 +74,7 @@ def verify(path: LedgerArgument) -> None:
     typer.echo(f"{path}: {count} events, every one as it was written.")
 
 
-@books.command(epilog="Example: agewise ledger export north.ledger --csv > events.csv")
+@ledger_commands.command(epilog="Example: agewise ledger export north.ledger --csv > events.csv")
 def export(
     path: LedgerArgument,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of JSON.")] = False,
@@ -96,5 +96,5 @@ def export(
 def _facts(event: Event) -> dict[str, Any]:
     facts = event.facts()
     if not event.private:
-        facts["epsilon"] = None  # a seed can be replayed: nothing is claimed for it
+        facts["classical_epsilon"] = None  # a seed can be replayed: nothing is claimed for it
     return facts

@@ -175,14 +175,14 @@ def reproduce(
         paths.append(figures.save_csv([asdict(a) for a in planned.assignments], folder, "fig1"))
     if "fig2" in wanted:
         with people.status("figure 2: searching for targets at which its claims hold"):
-            rows, found, targets = reproduction.figure_2()
-        claims += found
+            rows, checked, targets = reproduction.figure_2()
+        claims += checked
         paths += figures.save(figures.figure_2_figure(rows, targets), folder, "fig2")
         paths.append(figures.save_csv(rows, folder, "fig2"))
     if "fig3a" in wanted or "fig3b" in wanted:
         with progress_bar("figure 3: evaluating Theorem 1") as advance:
-            sweep, found = reproduction.figure_3(advance)
-        claims += [c for c in found if c.figure in wanted]
+            sweep, checked = reproduction.figure_3(advance)
+        claims += [c for c in checked if c.figure in wanted]
         paths += [p for p in _draw_schemes(sweep, folder, "Wh", wanted) if p.stem in wanted]
     if "gains" in wanted:
         with people.status("gains: every way of setting the noise"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import sys
 from dataclasses import dataclass
@@ -46,7 +45,8 @@ YesOption = Annotated[
 ValueOption = Annotated[str | None, typer.Option(help="Column of the reading.")]
 TimezoneOption = Annotated[str, typer.Option(help="Of times that say none.")]
 GroupsOption = Annotated[
-    Path | None, typer.Option(help="CSV with the columns entity and client; else one client.")
+    Path | None,
+    typer.Option(help="CSV or Parquet with the columns entity and client. Without: one client."),
 ]
 AdversaryOption = Annotated[
     Adversary,
@@ -129,20 +129,22 @@ def read(
 
     column = None if given in PUBLIC else given
     with progress_bar("reading") as advance:
-        found = read_readings(file, columns, timezone=timezone, covariate=column, progress=advance)
-    slot = _slot_of(aggregate_at, found)
+        readings = read_readings(
+            file, columns, timezone=timezone, covariate=column, progress=advance
+        )
+    slot = _slot_of(aggregate_at, readings)
     if timezone != "UTC":
-        zone, start = ZoneInfo(timezone), found.first + timedelta(days=1)
+        zone, start = ZoneInfo(timezone), readings.first + timedelta(days=1)
         midnight = start.replace(hour=0, minute=0, second=0)
-        at = [midnight + timedelta(days=d + slot / found.day) for d in (0, 182)]
+        at = [midnight + timedelta(days=d + slot / readings.day) for d in (0, 182)]
         local = sorted({f"{time.astimezone(zone):%H:%M}" for time in at})
         people.print(
             f"--aggregate-at {escape(aggregate_at)} is UTC: {' or '.join(local)} in {timezone}.",
             soft_wrap=True,
             highlight=False,
         )
-    count = defaults.whole_day(found.day) if slots is None else slots
-    return Chosen(found, (slot - count + 1) % found.day, count)
+    count = defaults.whole_day(readings.day) if slots is None else slots
+    return Chosen(readings, (slot - count + 1) % readings.day, count)
 
 
 def choose_columns(
@@ -180,7 +182,7 @@ def choose_columns(
 
 
 def choose_states(
-    given: str | None, quantiles: int | None, least_error: int | None, found: Readings
+    given: str | None, quantiles: int | None, least_error: int | None, readings: Readings
 ) -> States:
     """State values: as given, or by the readings."""
     from agewise.fitting import states  # noqa: PLC0415
@@ -192,12 +194,12 @@ def choose_states(
             levels = [float(part) for part in given.split(",")]
         except ValueError:
             raise InvalidInput("--states", repr(given), "numbers, such as 20,50,100") from None
-        return states.given_states(levels, found.values)
+        return states.given_states(levels, readings.values)
     if quantiles is not None:
-        return states.quantile_states(quantiles, found.values)
+        return states.quantile_states(quantiles, readings.values)
     count = defaults.STATES if least_error is None else least_error
     with people.status("choosing states"):
-        return states.least_error_states(count, found.values)
+        return states.least_error_states(count, readings.values)
 
 
 def choose_ages(given: str | None) -> list[int] | None:
@@ -210,60 +212,42 @@ def choose_ages(given: str | None) -> list[int] | None:
         raise InvalidInput("--ages", repr(given), "whole slots, such as 10,20,48") from None
 
 
-def _slot_of(time: str, found: Readings) -> int:
+def _slot_of(time: str, readings: Readings) -> int:
     hour, _, minute = time.partition(":")
     if not re.fullmatch(r"[0-9]{1,2}(:[0-9]{2})?", time):
         raise InvalidInput("--aggregate-at", repr(time), "a time of day, such as 18:00")
     seconds = (int(hour) * 60 + int(minute or 0)) * 60
-    step = 24 * 60 * 60 // found.day
+    step = 24 * 60 * 60 // readings.day
     if seconds >= 24 * 60 * 60 or seconds % step:
-        allowed = f"a multiple of {step / 60:g} minutes in a day" if found.day > 1 else "00:00"
+        allowed = f"a multiple of {step / 60:g} minutes in a day" if readings.day > 1 else "00:00"
         raise InvalidInput("--aggregate-at", repr(time), allowed)
     return seconds // step
 
 
-def choose_groups(path: Path | None, found: Readings, *, each: bool) -> dict[str, list[str]] | None:
+def choose_groups(
+    path: Path | None, readings: Readings, *, each: bool
+) -> dict[str, list[str]] | None:
     """Clients and their entities; those that were not read are left out, and named."""
     if each and path is not None:
         raise InvalidInput("--each, --groups", "both", "one of them")
     if path is None:
-        everybody = (*found.entities, *dict(found.quality.left_out))
+        everybody = (*readings.entities, *dict(readings.quality.left_out))
         return {name: [name] for name in everybody} if each else None
-    groups: dict[str, list[str]] = {}
-    unread: list[str] = []
-    known = {*found.entities, *dict(found.quality.left_out)}
+    from agewise.readings import read_groups  # noqa: PLC0415
+
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            header = file.readline()
-            sign = max(",;\t", key=header.count)
-            names = [name.strip() for name in next(csv.reader([header], delimiter=sign), [])]
-            if not {"entity", "client"} <= set(names):
-                raise InvalidInput(
-                    "--groups", f"{path} with the columns {', '.join(names)}", "entity and client"
-                )
-            for number, cells in enumerate(csv.reader(file, delimiter=sign), start=2):
-                row = dict(zip(names, (cell.strip() for cell in cells), strict=False))
-                if not cells:
-                    continue
-                if len(cells) != len(names) or not row["entity"] or not row["client"]:
-                    raise InvalidInput(
-                        f"--groups: row {number} of {path}",
-                        sign.join(cells),
-                        "an entity and a client",
-                    )
-                members = groups.setdefault(row["client"], [])
-                (members if row["entity"] in known else unread).append(row["entity"])
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(
-            "--groups", f"{path} ({error})", "a CSV file with the columns entity and client"
-        ) from None
+        listed_groups = read_groups(path)
+    except InvalidInput as bad:
+        field = re.sub("^(readings|groups)", "--groups", bad.field)
+        raise InvalidInput(field, bad.value, bad.allowed, bad.remedy) from None
+    known = {*readings.entities, *dict(readings.quality.left_out)}
+    groups = {client: [n for n in names if n in known] for client, names in listed_groups.items()}
+    unread = [n for names in listed_groups.values() for n in names if n not in known]
     for client, members in groups.items():
         if not members:
             raise InvalidInput(
                 f"--groups: client {client!r}", "no entity with usable readings", "one or more"
             )
-    if not groups:
-        raise InvalidInput("--groups", f"{path}, empty", "an entity and a client per row")
     if unread:
         people.print(
             f"[yellow]In {escape(str(path))}, but without usable readings: "

@@ -47,6 +47,7 @@ from agewise.planning import Plan
 from agewise.planning import plan as make_plan
 from agewise.privacy.account import Policy
 from agewise.privacy.ledger import Ledger
+from agewise.wording import listed
 
 REHEARSED = 300
 """Clients up to which a run is compared with repetitions unless told otherwise."""
@@ -145,7 +146,7 @@ def run_command(
     else:
         if plan is not None:
             _refuse_given(context, "--plan", refused=_PLANNING)
-        made = _planned(
+        chosen = _planned(
             plan,
             scenario,
             epsilon=epsilon,
@@ -157,11 +158,11 @@ def run_command(
             mechanism=mechanism,
             delta=delta,
         )
-        folder = _fresh(out, made.problem.name)
+        folder = _fresh(out, chosen.problem.name)
         policy = None
         if (max_aged_epsilon, max_classical_epsilon, window, max_delta) != (None,) * 4:
-            limit = made.problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
-            failure = (made.problem.delta or 0.0) if max_delta is None else max_delta
+            limit = chosen.problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
+            failure = (chosen.problem.delta or 0.0) if max_delta is None else max_delta
             policy = Policy(limit, max_classical_epsilon, window, failure)
         choices: dict[str, Any] = {"ledgers": ledgers, "drop": drop or []}
         if engine == "flower":
@@ -184,9 +185,9 @@ def run_command(
             raise InvalidInput(
                 "--deployment, --superlink", "given without --engine flower", "with it"
             )
-        with _watching(folder, len(made.assignments)) as watch:
+        with _watching(folder, len(chosen.assignments)) as watch:
             result = run(
-                made,
+                chosen,
                 engine,
                 None if seed is None else generator(seed),
                 folder=folder,
@@ -314,10 +315,10 @@ def _aftermath(folder: Path) -> str:
         released = [name for name in names if name in _released(folder, settings, names)]
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"Its folder {folder} cannot be read ({error}): see the clients' ledgers."
-    more = f" and {len(released) - SPOKEN} more" if len(released) > SPOKEN else ""
-    who = f"{len(released)} of {len(names)} clients: {', '.join(released[:SPOKEN])}{more}"
+    who = f"{len(released)} of {len(names)} clients: {listed(released, SPOKEN)}"
+    who = who if released else "nothing"
     if settings["engine"] == "flower":
-        who += " (as far as the server knows; each node's own ledger has the last word)"
+        who += " (as far as this folder tells; each node's own ledger has the last word)"
     if (folder / RECORD).exists():
         ledgers = "" if settings["ledgers"] is None else f" --ledgers {settings['ledgers']}"
         then = f"It has ended. Check what was released with: agewise check {folder}{ledgers}"
@@ -325,7 +326,7 @@ def _aftermath(folder: Path) -> str:
         then = f"Go on with: agewise run --resume {folder}"
     return (
         f"It was to be aggregated in slot {slot}. Folder: {folder}\n"
-        f"Released already: {who if released else 'nothing'}.\n{then}"
+        f"Released already: {who}.\n{then}"
     )
 
 

@@ -72,8 +72,8 @@ def prepare() -> None:
     """Set standard output and error up for whatever terminal or pipe they lead to."""
     codecs.register_error("spell", _spell_out)
     chosen = os.environ.get("LC_ALL") or os.environ.get("LANG")
-    told = os.environ.get("PYTHONIOENCODING") or os.environ.get("PYTHONUTF8")
-    plain = chosen in ("C", "POSIX") and not told  # which Python itself takes for UTF-8
+    set_by_user = os.environ.get("PYTHONIOENCODING") or os.environ.get("PYTHONUTF8")
+    plain = chosen in ("C", "POSIX") and not set_by_user  # which Python itself takes for UTF-8
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if not isinstance(stream, io.TextIOWrapper):

@@ -71,9 +71,9 @@ def run(
         With the same `rng`, two runs give the same model, whatever was interrupted.
 
     >>> from agewise import plan, scenarios
-    >>> made = plan(scenarios.london())
-    >>> first = run(made, rng=np.random.default_rng(1))
-    >>> first.model == run(made, rng=np.random.default_rng(1)).model, first.private
+    >>> london = plan(scenarios.london())
+    >>> first = run(london, rng=np.random.default_rng(1))
+    >>> first.model == run(london, rng=np.random.default_rng(1)).model, first.private
     (True, False)
     """
     one_of("engine", engine, ENGINES)

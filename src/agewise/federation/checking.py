@@ -80,43 +80,43 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
         return Report(str(record.get("run")), 1, (contradiction,), ())
     server = Server(plan, settings.run, settings.on_missing, private=not settings.stand_in)
     RunFolder.rebuilt(place, server)
-    found: list[Difference] = []
+    differences: list[Difference] = []
     as_told: list[str] = []
     answered = _answered(server)
     if answered and not server.knows_plans(answered):
-        found.append(Difference(f"{PLAN}: digest", plan.digest, ", ".join(sorted(answered))))
-    books = _books(place, settings, ledgers)
+        differences.append(Difference(f"{PLAN}: digest", plan.digest, ", ".join(sorted(answered))))
+    accounts = _read_ledgers(place, settings, ledgers)
     for name, (upload, payload) in {**server.received, **server.late}.items():
-        found += _check_upload(server, settings, books.get(name), upload, payload)
+        differences += _check_upload(server, settings, accounts.get(name), upload, payload)
     _check_proof(plan, as_told)
     true, statement = _documents(server, plan, settings, record, as_told)
     if isinstance(record, dict) and "earlier_failures" in record:
         as_told.append(f"{RECORD}: earlier_failures, before the run was resumed")
         true["earlier_failures"] = record["earlier_failures"]
-    found += _compared(RECORD, record, true)
-    found += _check_time(record, books, settings.run)
+    differences += _compared(RECORD, record, true)
+    differences += _check_time(record, accounts, settings.run)
     text = (place / STATEMENT).read_text(encoding="utf-8") if (place / STATEMENT).exists() else ""
     shown, wanted = text.splitlines(), statement.to_markdown().splitlines()
     if len(shown) != len(wanted):
-        found.append(Difference(f"{STATEMENT}: lines", len(shown), len(wanted)))
+        differences.append(Difference(f"{STATEMENT}: lines", len(shown), len(wanted)))
     for number, (one, other) in enumerate(zip(shown, wanted, strict=False), start=1):
         if one != other:
-            found.append(Difference(f"{STATEMENT}: line {number}", one, other))
+            differences.append(Difference(f"{STATEMENT}: line {number}", one, other))
     leaves = _leaves(true) + len(wanted) + _leaves(plan.to_dict())
-    return Report(settings.run, leaves, tuple(found), tuple(as_told))
+    return Report(settings.run, leaves, tuple(differences), tuple(as_told))
 
 
 def _answered(server: Server) -> set[str]:
     """The digests of the plans that uploads in the journal answered."""
-    found = set()
+    digests = set()
     for entry in server.inputs:
         if entry["input"] == "received":
             with contextlib.suppress(BadMessage):
-                found.add(Upload.decode(entry["payload"].encode()).plan)
-    return found
+                digests.add(Upload.decode(entry["payload"].encode()).plan)
+    return digests
 
 
-def _books(
+def _read_ledgers(
     place: Path, settings: Settings, ledgers: Path | str | None
 ) -> dict[str, tuple[Path, list[Event]]]:
     """The events of each client, from whatever ledgers lie in the folder."""
@@ -124,28 +124,28 @@ def _books(
     top = Path(ledgers) if ledgers is not None else kept
     if not top.is_dir():
         raise InvalidInput("ledgers", str(top), "a folder of ledgers", "Name it with --ledgers.")
-    books: dict[str, tuple[Path, list[Event]]] = {}
+    accounts: dict[str, tuple[Path, list[Event]]] = {}
     for path in sorted(top.rglob("*.ledger")):
         with Ledger.read(path) as ledger:
             events = ledger.events()
         if any(event.key == settings.run for event in events):
-            books[events[0].client] = (path, events)
-    return books
+            accounts[events[0].client] = (path, events)
+    return accounts
 
 
 def _check_upload(
     server: Server,
     settings: Settings,
-    book: tuple[Path, list[Event]] | None,
+    account: tuple[Path, list[Event]] | None,
     upload: Upload,
     payload: bytes,
 ) -> Iterator[Difference]:
     """An upload against what its client recorded, and both against what the scenario implies."""
     name = f"ledger of client {upload.client!r}"
-    if book is None:
+    if account is None:
         yield Difference(name, "an upload", "no ledger that holds this run")
         return
-    events = book[1]
+    events = account[1]
     event = next(event for event in events if event.key == settings.run)
     if event.payload != payload:
         yield Difference(f"{name}: upload", payload.decode(), event.payload.decode())
@@ -190,8 +190,8 @@ def _documents(
     server: Server, plan: Plan, settings: Settings, record: Any, as_told: list[str]
 ) -> tuple[dict[str, Any], Statement]:
     """The record and the statement as they follow from the journal, with the time they tell."""
-    told = record.get("statement") if isinstance(record, dict) else None
-    when = told.get("made_at") if isinstance(told, dict) else None
+    document = record.get("statement") if isinstance(record, dict) else None
+    when = document.get("made_at") if isinstance(document, dict) else None
     if isinstance(record, dict) and record.get("complete") is False and server.failure is None:
         as_told.append(f"{RECORD}: failure, of which the journal says nothing")
         stated = str(record.get("failure"))
@@ -222,13 +222,13 @@ def _source(
 
 
 def _check_time(
-    record: Any, books: dict[str, tuple[Path, list[Event]]], run: str
+    record: Any, accounts: dict[str, tuple[Path, list[Event]]], run: str
 ) -> Iterator[Difference]:
     """A statement is not older than the releases that it speaks of."""
-    told = record.get("statement") if isinstance(record, dict) else None
-    when = str(told.get("made_at")) if isinstance(told, dict) else ""
+    stated = record.get("statement") if isinstance(record, dict) else None
+    when = str(stated.get("made_at")) if isinstance(stated, dict) else ""
     last = max(
-        (e.made_at for _, events in books.values() for e in events if e.key == run), default=""
+        (e.made_at for _, events in accounts.values() for e in events if e.key == run), default=""
     )
     if when < last:
         yield Difference(f"{RECORD}: statement.made_at", when, f"{last} or later")

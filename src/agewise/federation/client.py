@@ -20,11 +20,11 @@ from agewise.learning import Estimator, Learner, average, learner_of
 from agewise.mechanism import MECHANISMS, Kind, Noised
 from agewise.mechanism.laplace import LARGEST_SCALE
 from agewise.mixing import Method
-from agewise.privacy.account import BudgetExceeded, Event, Policy, keep_to, now, total_of
+from agewise.privacy.account import BudgetExceeded, Event, Policy, enforce, now, total_of
 from agewise.privacy.calibration import Rule
 from agewise.privacy.ledger import Ledger, LedgerDamaged
 from agewise.problem import Client, Problem, Target
-from agewise.process import MarkovChain, MeasuredLaw, Process
+from agewise.process import Process
 from agewise.terms import Terms
 from agewise.terms import terms as terms_for
 
@@ -43,7 +43,7 @@ class OrderRefused(AgewiseError):
 class Profile:
     """What a client knows about itself and demands: its records, its target, its limits.
 
-    `epsilon` is the aged ε that one release may reach, `mixing` the knowledge it grants an
+    `target_epsilon` is the aged ε that one release may reach, `mixing` the knowledge it grants an
     adversary, `policy` what all its releases together may reach. `starts_at` is the number of
     slots of its own time that lie before slot 1 of the run. `aggregate_at`, `estimator`,
     `calibration` and `learner` are the only ones that it accepts (None: whatever is ordered). A
@@ -52,7 +52,7 @@ class Profile:
     """
 
     client: Client
-    epsilon: float
+    target_epsilon: float
     mixing: Method
     policy: Policy
     starts_at: int = 0
@@ -84,11 +84,11 @@ class Profile:
         )
 
     def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
+        positive("target_epsilon", self.target_epsilon)
 
     def target(self, calibration: Rule) -> Target:
         """What its release must guarantee, under the calibration that was ordered."""
-        return Target(self.epsilon, self.mixing, calibration, self.mechanism, self.delta)
+        return Target(self.target_epsilon, self.mixing, calibration, self.mechanism, self.delta)
 
     @property
     def law(self) -> Array | None:
@@ -110,10 +110,11 @@ class Profile:
         learner = None if self.learner is None else self.learner.to_dict()
         accepted = {**vars(self), "learner": learner}
         for name in ("aggregate_at", "estimator", "calibration", "mechanism", "learner"):
-            own, told = accepted[name], getattr(order, name)
-            if own is not None and told != own:
+            own, ordered = accepted[name], getattr(order, name)
+            if own is not None and ordered != own:
                 raise OrderRefused(
-                    f"{name} is {told} in the order; client {self.client.name!r} allows {own} only"
+                    f"{name} is {ordered} in the order; client {self.client.name!r} allows {own} "
+                    "only"
                 )
 
 
@@ -156,18 +157,18 @@ class ClientAgent:
         profile, client = self.profile, self.profile.client
         if order.client != client.name:
             raise OrderRefused(f"an order for {order.client!r} reached client {client.name!r}")
-        told = (order.fingerprint, order.samples)
-        if told != (client.process.fingerprint, client.samples):
+        planned = (order.fingerprint, order.samples)
+        if planned != (client.process.fingerprint, client.samples):
             raise OrderRefused(
                 f"client {client.name!r} follows process {client.process.fingerprint} with "
-                f"{client.samples} records, the order was made for {told[0]} with {told[1]}. "
+                f"{client.samples} records, the order was made for {planned[0]} with {planned[1]}. "
                 "Plan with the client's own scenario."
             )
         profile.refuse_other(order)
         if order.noise_scale > LARGEST_SCALE[float]:
             raise OrderRefused(f"noise_scale is {order.noise_scale:g}; allowed: up to 1e300")
         try:
-            refuse_shift(client.process, profile.starts_at, order.aggregate_at)
+            refuse_shift(client.process, profile.starts_at)
             terms = terms_for(
                 replace(client, weight=None),
                 profile.target(order.calibration),
@@ -181,7 +182,7 @@ class ClientAgent:
         if order.noise_scale < terms.scale * (1 - ROOM):
             raise OrderRefused(
                 f"the order asks client {client.name!r} for a noise scale of "
-                f"{order.noise_scale:.6g}; its own target ε = {profile.epsilon:g} (mixing "
+                f"{order.noise_scale:.6g}; its own target ε = {profile.target_epsilon:g} (mixing "
                 f"{profile.mixing}) needs {terms.scale:.6g} at age "
                 f"{order.aggregate_at - order.collect_at}. Plan with the client's own target."
             )
@@ -198,7 +199,7 @@ class ClientAgent:
         if self.ledger is not None:
             self.ledger.refuse_stranger(draft)
         process = profile.client.process
-        keep_to(profile.policy, known, draft, process, profile.method, profile.law)
+        enforce(profile.policy, known, draft, process, profile.method, profile.law)
 
     def answer(self, order: Order) -> bytes:
         """Carry an order out and return the bytes to upload.
@@ -257,7 +258,7 @@ class ClientAgent:
             mixing=profile.mixing,
             mechanism=terms.target.mechanism,
             private=noised.private,
-            classical_epsilon=draft.epsilon if spent else None,
+            classical_epsilon=draft.classical_epsilon if spent else None,
             aged_epsilon=draft.aged_epsilon if spent else None,
             classical_delta=draft.delta if spent else None,
             aged_delta=draft.aged_delta if spent else None,
@@ -281,7 +282,7 @@ def release_event(profile: Profile, order: Order, terms: Terms, noised: Noised) 
         client=order.client,
         collect_at=order.collect_at + profile.starts_at,
         aggregate_at=order.aggregate_at + profile.starts_at,
-        epsilon=spent,
+        classical_epsilon=spent,
         aged_epsilon=terms.aged_epsilon(noised.scale, spent),
         sensitivity=terms.sensitivity,
         scale=noised.scale,
@@ -296,29 +297,12 @@ def release_event(profile: Profile, order: Order, terms: Terms, noised: Noised) 
     )
 
 
-def refuse_shift(process: Process, starts_at: int, last: int) -> None:
+def refuse_shift(process: Process, starts_at: int) -> None:
     """Slots of a run must mean what the client's own do, by which its ledger counts."""
-    if starts_at == 0 or isinstance(process, MarkovChain):
-        return
-    if isinstance(process, MeasuredLaw):
-        if starts_at % process.day:
-            raise InvalidInput(
-                "starts_at", starts_at, f"a multiple of {process.day} slots, a day of the process"
-            )
-        return
-    for slot in range(1, last + 1):
-        for until in {last, min(slot + 1, last) if process.markov else last}:
-            here = process.kernel(slot, until), process.law(slot)
-            there = (
-                process.kernel(slot + starts_at, until + starts_at),
-                process.law(slot + starts_at),
-            )
-            if not all(np.array_equal(a, b) for a, b in zip(here, there, strict=True)):
-                raise InvalidInput(
-                    "starts_at",
-                    starts_at,
-                    "a shift by which the process repeats itself: whole days, for a day profile",
-                )
+    if starts_at % process.day:
+        raise InvalidInput(
+            "starts_at", starts_at, f"a multiple of {process.day} slots: whole days of the process"
+        )
 
 
 def _asked(order: Order, terms: Terms) -> Noised:

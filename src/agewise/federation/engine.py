@@ -88,7 +88,7 @@ class Engine:
         self._declined: set[str] = set()
         """Clients that have refused since this process began: an earlier refusal is asked again."""
         self._late: list[Reply] = []
-        self._told = len(server.steps)
+        self._reported = len(server.steps)
 
     def carry_out(self, timetable: Timetable) -> None:
         """Go through the slots that are still open, until the last one or a failure."""
@@ -106,8 +106,8 @@ class Engine:
         """Journal what has reached the server, then tell the watcher; `more` is told only."""
         if self.place is not None:
             self.place.keep(self.server)
-        steps = [*self.server.steps[self._told :], *more]
-        self._told = len(self.server.steps)
+        steps = [*self.server.steps[self._reported :], *more]
+        self._reported = len(self.server.steps)
         if self.watch is not None:
             for step in steps:
                 self.watch(step, self.server.closed, self._last)

@@ -8,21 +8,20 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
-from functools import cache
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field
 
+from agewise.documents import read_document
 from agewise.errors import InvalidInput
 from agewise.federation.server import OnMissing, Server
 from agewise.planning import Plan
 from agewise.privacy.account import Policy
-from agewise.scenario import first_complaint
 
-VERSION = 1
+VERSION = 2
 LONGEST_NAME = 150
 """Letters of a client that go into the name of its ledger."""
 PLAN, SETTINGS, JOURNAL, RECORD = "plan.json", "run.json", "journal.jsonl", "record.json"
@@ -33,6 +32,7 @@ STATEMENT = "statement.md"
 class Settings:
     """How a run is carried out: everything that a resumed run must know again."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
     run: str
     seed: Annotated[int, Field(ge=0)]
     stand_in: bool
@@ -51,11 +51,6 @@ class Settings:
     wait: float = 0.0
     slot_timeout: float = 0.0
     at_once: int = 100
-
-
-@cache
-def _settings_adapter() -> TypeAdapter[Settings]:
-    return TypeAdapter(Settings)  # slow to build, so neither on import nor for every run
 
 
 class RunFolder:
@@ -89,7 +84,7 @@ class RunFolder:
             self.write(PLAN, plan.to_json())
             self._open()
             try:
-                self.settle(settings)
+                self.write_settings(settings)
             except BaseException:
                 self.close()
                 raise
@@ -132,34 +127,21 @@ class RunFolder:
                 raise
             raise InvalidInput("run folder", f"{path} ({error})", "the folder of a run") from None
         version = document.pop("version", None) if isinstance(document, dict) else None
-        known = {f.name for f in fields(Settings)}
-        limits = document.get("policy") if isinstance(document, dict) else None
-        known_limits = {f.name for f in fields(Policy)}
-        if (
-            version != VERSION
-            or set(document) != known
-            or (isinstance(limits, dict) and set(limits) != known_limits)
-        ):
+        if version != VERSION:
             raise InvalidInput("run folder", f"{path} of version {version}", f"version {VERSION}")
-        try:
-            return plan, _settings_adapter().validate_json(json.dumps(document), strict=True)
-        except ValidationError as error:
-            bad = first_complaint(error)
-            raise InvalidInput(
-                f"{path / SETTINGS}: {bad.field}", bad.value, bad.allowed, bad.remedy
-            ) from None
+        settings = read_document(Settings, document, str(path / SETTINGS))
+        absent = _absent(asdict(settings), document)
+        if absent:  # a limit that is not there must not become no limit
+            raise InvalidInput(f"{path / SETTINGS}: {absent}", "missing", "what the run wrote")
+        return plan, settings
 
-    def settle(self, settings: Settings) -> None:
+    def write_settings(self, settings: Settings) -> None:
         """Write the settings anew."""
         self.write(SETTINGS, json.dumps({"version": VERSION, **asdict(settings)}, indent=2))
 
     def write(self, name: str, text: str) -> Path:
         """Write a file whole or not at all."""
-        target = self.path / name
-        draft = self.path / f".{name}.part"
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(target)
-        return target
+        return write_whole(self.path / name, text)
 
     def keep(self, server: Server) -> None:
         """Add what has reached the server since the last time to the journal."""
@@ -255,6 +237,27 @@ class RunFolder:
             "what a run wrote",
             "Start a new run: the clients' ledgers keep their account.",
         )
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write a file whole or not at all, even if the machine stops meanwhile."""
+    draft = path.with_name(f".{path.name}.part")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    return draft.replace(path)
+
+
+def _absent(whole: dict[str, Any], part: dict[str, Any]) -> str:
+    """The first key that is missing in a part, also in the tables inside it."""
+    for key, value in whole.items():
+        if key not in part:
+            return key
+        deeper = _absent(value, part[key]) if isinstance(value, dict) else ""
+        if deeper:
+            return f"{key}.{deeper}"
+    return ""
 
 
 def how_to_retry(place: RunFolder | None, settings: Settings) -> str:

@@ -51,6 +51,7 @@ from agewise.loss.simulation import Estimate, checked_generator
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
 from agewise.privacy.ledger import Ledger
+from agewise.progress import Progress
 
 Clock = Literal["virtual", "wall"]
 CLOCKS = ("virtual", "wall")
@@ -133,7 +134,7 @@ def rehearse(
     plan: Plan,
     repetitions: int = 1_000,
     rng: np.random.Generator | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Estimate:
     """Run a plan many times with simulated records and the stand-in; return the mean loss.
 
@@ -141,9 +142,9 @@ def rehearse(
     `plan.gap`. Cost grows with repetitions × clients.
 
     >>> from agewise import plan, scenarios
-    >>> made = plan(scenarios.london())
-    >>> loss = rehearse(made, 200, np.random.default_rng(3))
-    >>> abs(loss - made.gap) < 4 * loss.standard_error
+    >>> london = plan(scenarios.london())
+    >>> loss = rehearse(london, 200, np.random.default_rng(3))
+    >>> abs(loss - london.gap) < 4 * loss.standard_error
     True
     """
     generator = checked_generator(rng)
@@ -331,7 +332,7 @@ class _LocalRun:
         if self.ledgers is not None:
             probe_folder("ledgers", self.ledgers)
         for client in self.problem.clients:
-            refuse_shift(client.process, self.settings.starts_at, self.problem.aggregate_at)
+            refuse_shift(client.process, self.settings.starts_at)
         self.rehearse()
 
     def rehearse(self) -> None:
@@ -380,8 +381,8 @@ class _LocalRun:
         error = next((errors[name] for name in missing if name in errors), None)
         if isinstance(error, BudgetExceeded):
             return error
-        told = f"{failure} {error or ''}".rstrip()
-        return RunIncomplete(f"{told} {how_to_retry(place, self.settings)}".rstrip())
+        reason = f"{failure} {error or ''}".rstrip()
+        return RunIncomplete(f"{reason} {how_to_retry(place, self.settings)}".rstrip())
 
     def refuse_other_uploads(self) -> None:
         """What the journal says was uploaded must be what the clients' ledgers hold."""

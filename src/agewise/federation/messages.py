@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -20,6 +19,7 @@ from agewise.learning import Estimator
 from agewise.mechanism import Kind
 from agewise.mixing import Method
 from agewise.privacy.calibration import Rule
+from agewise.wording import in_words, out_of_words
 
 LARGEST_MESSAGE = 2**20
 """Bytes beyond which a message is not even parsed."""
@@ -30,8 +30,8 @@ Epsilon = Annotated[
     float,
     AllowInfNan(True),
     Field(ge=0),
-    BeforeValidator(lambda value: math.inf if value == "inf" else value),
-    PlainSerializer(lambda value: "inf" if math.isinf(value) else value, when_used="json"),
+    BeforeValidator(out_of_words),
+    PlainSerializer(in_words, when_used="json"),
 ]
 """A spent ε; JSON has no infinity, so a release without noise says "inf"."""
 

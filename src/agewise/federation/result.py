@@ -104,7 +104,11 @@ class RunResult:
             "expected_gap": self.plan.gap,
             "nothing_collected": self.plan.nothing_collected,
             "classical_fresh": self.plan.classical_fresh,
-            "collect_at": {a.client: a.collect_at for a in self.plan.assignments},
+            "collect_at": {
+                a.client: a.collect_at
+                for a in self.plan.assignments
+                if a.client not in self.plan.unheard
+            },
             "realised_loss": self.realised_loss,
             "private": self.private,
             "participants": list(self.participants),
@@ -133,9 +137,9 @@ def conclude(
         outcome = server.finish()
     except RunIncomplete as failure:
         if place is not None:
-            told = server.state(None)
-            place.write(STATEMENT, told.to_markdown())
-            _write_record(place, failed_record(server, told, str(failure)))
+            statement = server.state(None)
+            place.write(STATEMENT, statement.to_markdown())
+            _write_record(place, failed_record(server, statement, str(failure)))
         raise
     result = RunResult(
         run=server.run,

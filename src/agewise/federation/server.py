@@ -21,6 +21,7 @@ from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Uplo
 from agewise.federation.statement import Statement, published, state_privacy
 from agewise.planning import Assignment, Plan, price, replan
 from agewise.problem import Client
+from agewise.wording import listed
 
 OnMissing = Literal["fail", "renormalise", "replan"]
 ON_MISSING: tuple[str, ...] = get_args(OnMissing)
@@ -184,8 +185,8 @@ class Server:
             self.steps.append(Step(slot, name, "missing", why))
         if self.on_missing == "fail":
             why = self.refused.get(due[0], "no upload by the deadline")
-            more = f" and {len(due) - 1} more" if len(due) > 1 else ""
-            self.failure = f"client {due[0]!r}{more} missing in slot {slot} ({why})"
+            who = listed([repr(name) for name in due], 1)
+            self.failure = f"client {who} missing in slot {slot} ({why})"
         elif self.on_missing == "replan" and slot < self.plan.problem.aggregate_at:
             self._replan(slot, due)
         else:
@@ -283,14 +284,14 @@ class Server:
     def _carried_out(self, clients: list[Client], shares: tuple[float, ...]) -> Plan:
         """The plan as it was really followed: who took part, and when each one collected."""
         slots = [self.received[c.name][0].collect_at for c in clients]
-        told = {a.client: a.collect_at for a in self.plan.assignments}
+        planned = {a.client: a.collect_at for a in self.plan.assignments}
         followed = dict(zip([c.name for c in clients], slots, strict=True))
-        if told == followed and not self.plan.unheard:
+        if planned == followed and not self.plan.unheard:
             return self.plan
         problem = self.first_plan.problem
         if problem.estimator == "best":  # it still estimates the mean of all
-            slots = [followed.get(name, slot) for name, slot in told.items()]
-            silent = [name for name in told if name not in followed]
+            slots = [followed.get(name, slot) for name, slot in planned.items()]
+            silent = [name for name in planned if name not in followed]
             if problem.capacity is not None and max(Counter(slots).values()) > problem.capacity:
                 problem = problem.replace(capacity=None)
             return price(problem, slots, "carried out", silent)
@@ -324,14 +325,14 @@ class Server:
             self.failure = "no client is left"
             return
         try:
-            made = replan(
+            new_plan = replan(
                 self.plan, slot + 1, {n: t for n, t in collected.items() if n in here}, lost
             )
         except InvalidInput:  # the capacity leaves no slot for those who missed theirs
             for name in due:
                 self.missing[name] = self.refused.get(name, "no upload, and no slot left")
             return
-        self._adopt(made)
+        self._adopt(new_plan)
         self.steps.append(Step(slot, "", "replanned", f"from slot {slot + 1}"))
 
     def _validate(self, upload: Upload, payload: bytes, slot: int) -> None:

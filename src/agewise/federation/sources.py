@@ -70,18 +70,18 @@ class RecordedReadings:
         self.collect(slot, samples)
 
     def collect(self, slot: int, samples: int) -> Array:
-        found = self.by_slot.get(slot, np.empty(0))
-        if found.size != samples:
+        records = self.by_slot.get(slot, np.empty(0))
+        if records.size != samples:
             raise InvalidInput(
                 f"readings of client {self.name!r} in slot {slot}",
-                f"{found.size} records in {self.path}",
+                f"{records.size} records in {self.path}",
                 f"{samples}, as its noise was set for",
-                f"Plan for {found.size} samples, or correct the file: whose records do not follow "
-                "the client's law must not be in it."
-                if found.size
+                f"Plan for {records.size} samples, or correct the file: whose records do not "
+                "follow the client's law must not be in it."
+                if records.size
                 else "Complete the file.",
             )
-        return found
+        return records
 
 
 def load_readings(path: Path | str, slots: int) -> dict[str, RecordedReadings]:
@@ -89,5 +89,5 @@ def load_readings(path: Path | str, slots: int) -> dict[str, RecordedReadings]:
     from agewise.readings.slots import read_slots  # noqa: PLC0415  (polars: slow to import)
 
     file = Path(path)
-    found = read_slots(file, slots)
-    return {name: RecordedReadings(name, file, by_slot) for name, by_slot in found.items()}
+    by_client = read_slots(file, slots)
+    return {name: RecordedReadings(name, file, by_slot) for name, by_slot in by_client.items()}

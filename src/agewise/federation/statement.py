@@ -17,8 +17,9 @@ from agewise.mechanism import MECHANISMS
 from agewise.mixing import assumption
 from agewise.planning import Plan
 from agewise.problem import Client
+from agewise.wording import in_words
 
-VERSION = 3
+VERSION = 4
 
 LIMITS = (
     "The aged ε is about a record's value in the aggregation slot; the value that was collected is "
@@ -125,9 +126,7 @@ class Statement:
 
     def _body(self) -> dict[str, Any]:
         body = asdict(self)
-        body["clients"] = [
-            {k: "inf" if v == math.inf else v for k, v in row.items()} for row in body["clients"]
-        ]
+        body["clients"] = [in_words(row) for row in body["clients"]]
         return body
 
     def to_markdown(self) -> str:

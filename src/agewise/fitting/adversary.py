@@ -15,12 +15,11 @@ from scipy.stats import t as student
 from agewise.arrays import Array
 from agewise.checks import whole
 from agewise.errors import InvalidInput
-from agewise.fitting.laws import WEEK, Codes, fit_chain
+from agewise.fitting.laws import WEEK, Codes, fit_chain, tally
 from agewise.fitting.report import Fit
 from agewise.fitting.states import States
 from agewise.mixing import delta
 from agewise.privacy.ageing import classical_epsilon
-from agewise.process import MeasuredLaw
 from agewise.readings import Readings
 
 BY_CHANCE = 1 / 2000
@@ -82,17 +81,17 @@ def replay_adversary(
     they are judged on. `measured` sets the noise for the limit on Δ of each client; `chain` for the
     Δ of the homogeneous chain fitted to the same, which is what readings with a habit make false.
     """
+    if fitted.kind != "measured":
+        raise InvalidInput("fitted", f"a fit of kind {fitted.kind}", "one of kind measured")
     slots, epsilon = fitted.problem.aggregate_at, fitted.problem.epsilon
     age = slots - whole("collect_at", collect_at, 1, slots - 1)
     rng = np.random.default_rng(seed)
     watched: dict[str, list[_Watched]] = {"measured": [], "chain": []}
     pairs = [_pairs(fitted.states, part, first_slot, collect_at, slots) for part in (before, after)]
     for client, client_fit in zip(fitted.problem.clients, fitted.clients, strict=True):
-        if not isinstance(client.process, MeasuredLaw):
-            raise InvalidInput("fitted", f"a fit of kind {fitted.kind}", "one of kind measured")
         rows = before.rows(client.name, client_fit.members)
-        limit = float(client.process.limits[collect_at - 1])
-        law = client.process.joints[collect_at - 1]
+        limit = client_fit.limits[collect_at - 1]
+        law = client.process.joint(collect_at, slots).matrix
         for name, part in _parties(fitted.adversary, client.name, client_fit.members, rows):
             was, is_then, _ = _together(pairs[0], part)
             old, new, week = _together(pairs[1], part)
@@ -101,13 +100,13 @@ def replay_adversary(
             chain = fit_chain(fitted.states.index(before.values[part]), fitted.states.values)
             if fitted.adversary == "household":
                 law = _table(was, is_then, fitted.states.values.size)
-            for claim, share in (("measured", limit), ("chain", float(delta(chain, age)))):
+            for claim, claimed in (("measured", limit), ("chain", float(delta(chain, age)))):
                 reach = float(np.ptp(fitted.states.values))
-                scale = reach / classical_epsilon(epsilon, share) if share > 0 else 0.0
+                scale = reach / classical_epsilon(epsilon, claimed)
                 guess = _Guess(law + 1e-4, fitted.states.values, scale, math.exp(epsilon))
                 at = guess.thresholds(was, is_then, rng)
                 true, called = guess.calls(old, new, at, rng)
-                watched[claim].append(_Watched(name, len(part), share, scale, true, called, week))
+                watched[claim].append(_Watched(name, len(part), claimed, scale, true, called, week))
     households = sum(one.households for one in watched["chain"])
     if households < FEWEST:
         raise InvalidInput(
@@ -154,9 +153,7 @@ def _pairs(
 
 
 def _table(old: Codes, new: Codes, size: int) -> Array:
-    good = old >= 0
-    counts = np.zeros((size, size))
-    np.add.at(counts, (old[good], new[good]), 1)
+    counts = tally(old[None], new[None], size)[0]
     return np.asarray(counts / max(counts.sum(), 1))
 
 
@@ -185,17 +182,17 @@ class _Guess:
         """For each state, from how much evidence on calling it wins most, on their own days."""
         good = np.tile(old >= 0, DRAWS)
         old, new = np.tile(old, DRAWS)[good], np.tile(new, DRAWS)[good]
-        found = np.zeros(self.values.size)
+        thresholds = np.zeros(self.values.size)
         evidence = self._evidence(old, rng)
-        for state in range(found.size):
+        for state in range(thresholds.size):
             true = new == state
             if not true.any() or true.all():
                 continue
             tried = np.unique(np.quantile(evidence[:, state], np.linspace(0, 1, 41)))
             called = evidence[:, state, None] >= tried
             wins = called[true].mean(axis=0) - self.factor * called[~true].mean(axis=0)
-            found[state] = tried[int(wins.argmax())]
-        return found
+            thresholds[state] = tried[int(wins.argmax())]
+        return thresholds
 
     def calls(
         self, old: Codes, new: Codes, thresholds: Array, rng: np.random.Generator

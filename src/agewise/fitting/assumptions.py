@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from agewise.arrays import Array, draw_states
 from agewise.fitting.halves import Halves, compare_halves
-from agewise.fitting.laws import WEEK, Codes, fit_chain, pair_counts
+from agewise.fitting.laws import WEEK, Codes, fit_chain, pair_counts, tally
 from agewise.mixing import delta
 from agewise.process.limits import table_delta
 
@@ -238,9 +238,7 @@ def _between(codes: Codes, size: int, part: Any) -> float:
     matrices = []
     for label in np.unique(part):
         now, after = codes[:, :-1][:, part == label], codes[:, 1:][:, part == label]
-        good = (now >= 0) & (after >= 0)
-        code = now[good].astype(np.intp) * size + after[good]
-        counts = np.bincount(code, minlength=size**2).reshape(size, size).astype(float)
+        counts = tally(now, after, size).sum(axis=0)
         matrices.append(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))
     return max(
         float((np.abs(one - other).sum(axis=1) / 2).max()) for one in matrices for other in matrices
@@ -257,8 +255,8 @@ def _simulate(transition: Array, codes: Codes, day: int, rng: np.random.Generato
     walks = -(-slots // LONGEST_WALK)
     steps = -(-slots // walks)
     cumulative = np.cumsum(transition, axis=1)
-    made = np.empty((len(codes) * walks, steps), dtype=np.int8)
-    made[:, 0] = np.repeat(np.maximum(codes[:, 0], 0), walks)
+    walked = np.empty((len(codes) * walks, steps), dtype=np.int8)
+    walked[:, 0] = np.repeat(np.maximum(codes[:, 0], 0), walks)
     for t in range(1, steps):
-        made[:, t] = draw_states(cumulative[made[:, t - 1]], rng)
-    return made.reshape(len(codes), -1)[:, :slots]
+        walked[:, t] = draw_states(cumulative[walked[:, t - 1]], rng)
+    return walked.reshape(len(codes), -1)[:, :slots]

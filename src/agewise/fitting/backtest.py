@@ -83,18 +83,18 @@ def replay_plans(
                 losses[name].append(float(np.mean((np.array(models) - present) ** 2)))
         if progress is not None:
             progress(number + 1, len(starts))
-    if min(len(found) for found in losses.values()) < 2:
+    if min(len(daily) for daily in losses.values()) < 2:
         raise InvalidInput("readings", "fewer than two whole days to replay", "more days")
     return [
         Replayed(
             name,
-            len(found),
-            float(np.mean(found)),
-            float(np.std(found, ddof=1)) / math.sqrt(len(found)),
+            len(daily),
+            float(np.mean(daily)),
+            float(np.std(daily, ddof=1)) / math.sqrt(len(daily)),
             schemes[name].gap,
             tuple(schemes[name].ages),
         )
-        for name, found in losses.items()
+        for name, daily in losses.items()
     ]
 
 

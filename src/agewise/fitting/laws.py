@@ -41,10 +41,11 @@ FEWEST_DAYS = 2 * WEEK
 def pair_counts(codes: Codes, lag: int, states: int) -> Array:
     """Count (state, state `lag` slots later) over all slots, for each entity: `[entity, x, y]`."""
     whole("lag", lag, 1, codes.shape[1] - 1)
-    return _tally(codes[:, :-lag], codes[:, lag:], states)
+    return tally(codes[:, :-lag], codes[:, lag:], states)
 
 
-def _tally(before: Codes, after: Codes, states: int) -> Array:
+def tally(before: Codes, after: Codes, states: int) -> Array:
+    """Counts of (value before, value after) for each entity, `[entity, S, S]`; −1: missing."""
     entity = np.arange(len(before))[:, None]
     code = (entity * states + before) * states + after
     good = (before >= 0) & (after >= 0)
@@ -66,7 +67,7 @@ def fit_periodic(codes: Codes, values: Array, day: int, starts: int = 0) -> Peri
     size, matrices = values.size, []
     for slot in range(day):
         at = np.arange((slot - starts) % day, codes.shape[1] - 1, day)
-        counts = _tally(codes[:, at], codes[:, at + 1], size).sum(axis=0) + SMOOTHING
+        counts = tally(codes[:, at], codes[:, at + 1], size).sum(axis=0) + SMOOTHING
         matrices.append(counts / counts.sum(axis=1, keepdims=True))
     return PeriodicChain(matrices, values)
 
@@ -163,7 +164,7 @@ class LagPairs:
                 yield self._by_week(now, later, week)
 
     def _by_week(self, now: Codes, later: Codes, week: NDArray[np.intp]) -> Array:
-        by_day = _tally(now.T, later.T, self.size)
+        by_day = tally(now.T, later.T, self.size)
         tables = np.zeros((int(self.week[-1]) + 1, self.size, self.size))
         np.add.at(tables, week, by_day)
         return tables
@@ -280,7 +281,7 @@ def fit_lag_law(
         critical = critical_value(pairs.weekly_tables(), orders, (1 - confidence) / claims)
     joints, upper, estimates, worst, fewest = [], [], [], 1.0, np.inf
     for slot in range(slots):
-        total = _tally(pairs.codes[:, :, slot], pairs.codes[:, :, -1], size).sum(axis=0)
+        total = tally(pairs.codes[:, :, slot], pairs.codes[:, :, -1], size).sum(axis=0)
         if not total.sum():
             raise InvalidInput("readings", f"no pair at slot {slot + 1}", "fuller readings")
         if noise is not None:
@@ -293,7 +294,7 @@ def fit_lag_law(
             continue
         tables = [total]
         if noise is None:
-            tables = [_tally(now, later, size).sum(axis=0) for now, later, _ in pairs.parts(slot)]
+            tables = [tally(now, later, size).sum(axis=0) for now, later, _ in pairs.parts(slot)]
         estimate = np.max([table_sticks(table, orders) for table in tables], axis=0)
         estimate[0] = max(table_delta(table) for table in tables)
         limit = np.ones(orders.size)
@@ -348,7 +349,7 @@ def _limit(
     With them, by how much they were widened.
     """
     by_entity = sampled == "entities"
-    units = _tally(now, later, size) if by_entity else _tally(now.T, later.T, size)
+    units = tally(now, later, size) if by_entity else tally(now.T, later.T, size)
     total = units.sum(axis=0)
     most = max(1, _sizes(sampled, *now.shape)[1])
     if sampled == "days":

@@ -120,14 +120,14 @@ def find_forgone(problem: Problem, parts: list[Part], measure: Measure) -> tuple
             fuller,
         ),
     )
-    found = []
+    forgone = []
     for entities, whose, how, clients in cases:
         if entities:
             now, then = _worth(problem), _worth(problem.replace(clients=tuple(clients.values())))
             if then[2] < now[2]:
                 pairs = (now[0], then[0]), (now[1], then[1]), (now[2], then[2])
-                found.append(Forgone(entities, whose, how, *pairs))
-    return tuple(found)
+                forgone.append(Forgone(entities, whose, how, *pairs))
+    return tuple(forgone)
 
 
 def _worth(problem: Problem) -> tuple[int, float, float]:

@@ -11,7 +11,6 @@ from agewise.federation.journal import ledger_file, probe_folder
 from agewise.fitting.report import Fit
 from agewise.privacy.account import Event, Policy, now
 from agewise.privacy.ledger import Ledger
-from agewise.process import MeasuredLaw
 
 
 def record_fit(fitted: Fit, folder: Path) -> None:
@@ -29,13 +28,13 @@ def record_fit(fitted: Fit, folder: Path) -> None:
             _refuse_again(fitted, ledger, key)
     for client in fitted.problem.clients:
         law = client.process
-        payload = json.dumps(law.joints.tolist() if isinstance(law, MeasuredLaw) else []).encode()
+        payload = json.dumps(law.to_dict()["joints"]).encode()  # only measured laws have noise
         event = Event(
             key=key,
             client=client.name,
             collect_at=0,
             aggregate_at=0,
-            epsilon=fitted.noise.epsilon,
+            classical_epsilon=fitted.noise.epsilon,
             aged_epsilon=fitted.noise.epsilon,
             sensitivity=float(fitted.noise.sensitivity),
             scale=fitted.noise.scale,

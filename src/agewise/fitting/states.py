@@ -99,8 +99,8 @@ def least_error_states(count: int, readings: Array) -> States:
         start = int(cut[groups, end])
         values.append((first[end] - first[start]) / (weight[end] - weight[start]))
         end = start
-    found = np.array(values[::-1])
-    return States(found, _error(found, all_seen), how)
+    levels = np.array(values[::-1])
+    return States(levels, _error(levels, all_seen), how)
 
 
 def _seen(readings: Array) -> Array:
@@ -112,10 +112,10 @@ def _error(values: Array, seen: Array) -> float:
     return float(np.sqrt(((values[nearest_states(seen, values)] - seen) ** 2).mean()))
 
 
-def _too_few(found: int, wanted: int) -> InvalidInput:
+def _too_few(possible: int, wanted: int) -> InvalidInput:
     return InvalidInput(
         "readings",
-        f"{found} distinct values",
+        f"{possible} distinct values",
         f"{wanted} or more for {wanted} states",
         "Ask for fewer states.",
     )

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.arrays import Array
+from agewise.arrays import Array, nearest_states
 from agewise.checks import finite_array, one_of, whole
 from agewise.errors import InvalidInput
 from agewise.process import Process
@@ -71,13 +71,6 @@ def release_table(
     return table
 
 
-def nearest(values: Array, states: Array) -> Any:
-    """The index of the state nearest to each value, the lower of two equally near."""
-    order = np.argsort(states)
-    middles = (states[order][1:] + states[order][:-1]) / 2
-    return order[np.searchsorted(middles, values, side="left")]
-
-
 def average(records: ArrayLike, states: Array, release: Array, samples: int) -> tuple[Array, int]:
     """Return the mean `[d]` of `release` `[S, d]` over records, and how many were moved to a state.
 
@@ -94,7 +87,7 @@ def average(records: ArrayLike, states: Array, release: Array, samples: int) -> 
         raise InvalidInput("records", f"{values.size} records", f"{samples}, as planned")
     if release.shape[:1] != states.shape:
         raise InvalidInput("release", f"of shape {release.shape}", f"{states.size} rows")
-    place = nearest(values, states)
+    place = nearest_states(values, states)
     moved = int((states[place] != values).sum())
     sums = [math.fsum(column) for column in release[place].T.tolist()]
     return np.array(sums) / values.size, moved

@@ -11,9 +11,13 @@ from agewise.arrays import Array
 from agewise.checks import finite_array, one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.learning import ESTIMATORS, Estimator
-from agewise.mixing import checked_batch, kernel_deltas
-from agewise.privacy.calibration import formula_scales, sensitivities
+from agewise.mechanism import Laplace
+from agewise.mixing import MIXINGS, Method, checked_batch, kernel_deltas
+from agewise.privacy.ageing import classical_epsilon
+from agewise.privacy.calibration import Rule, sensitivities
+from agewise.privacy.sharp import ROWS_OFF, hockey_sticks, sharp_inverse
 from agewise.process import stationary_laws
+from agewise.process.joint import backward_rows, rounding
 
 BLOCK = 4096
 
@@ -27,17 +31,19 @@ def chain_tables(
     *,
     laws: ArrayLike | None = None,
     weights: ArrayLike | None = None,
-    mixing: str = "exact",
+    mixing: Method = "exact",
     estimator: Estimator = "propagated",
+    calibration: Rule = "sharp",
 ) -> tuple[Array, Array]:
     """Return u and b `[m, A]` for `m` clients with chains `[m, S, S]` over common states `[S]`.
 
-    The same numbers as `cost_tables` of a `Problem` with those clients (calibration formula,
-    mixing exact, own_law or any_prior), without an object a client. `laws` `[m, S]` hold at
-    collection (default: stationary), `weights` default to shares of `samples`. Time O(m·A·S³),
-    memory 16 bytes a cell of the tables.
+    The same numbers as `cost_tables` of a `Problem` with those clients and choices, for means with
+    Laplace noise, without an object per client: mixing exact, own_law or any_prior, calibration
+    formula or sharp. `laws` `[m, S]` hold at collection (default: stationary), `weights` default
+    to shares of `samples`. Time O(m·A·S³), memory 16 bytes per cell of the tables.
     """
     one_of("mixing", mixing, ("exact", "own_law", "any_prior"))
+    one_of("calibration", calibration, ("formula", "sharp"))
     one_of("estimator", estimator, ESTIMATORS)
     chains, given = checked_batch(transitions, laws)
     clients, size = chains.shape[:2]
@@ -68,7 +74,13 @@ def chain_tables(
             moved = kernel @ values  # E[value at aggregation | collected], [m, S]
             square = kernel @ values**2
             release = moved if estimator == "propagated" else np.broadcast_to(values, moved.shape)
-            scale = formula_scales(sensitivities(release, counts[block]), np.asarray(target), delta)
+            targets = np.full(len(delta), target)
+            if calibration == "formula":
+                allowed = np.asarray(classical_epsilon(targets, delta))
+            else:
+                sticks = None if prior is None else _sticks(prior, kernel, age, delta, targets)
+                allowed = sharp_inverse(MIXINGS[mixing].sharpness, targets, delta, sticks)
+            scale = Laplace().calibrate(sensitivities(release, counts[block]), allowed)
             f, first, second = (np.ascontiguousarray(x.T) for x in (release, moved, square))
             mean = (start_law * (f - first)).sum(axis=0)
             # E[(f − z)²] = Σ μ (f² − 2f·E[z] + E[z²]), centred first to keep its digits
@@ -80,3 +92,14 @@ def chain_tables(
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(work, range(0, clients, BLOCK)))
     return u, b
+
+
+def _sticks(prior: Array, kernel: Array, age: int, delta: Array, targets: Array) -> Array:
+    """E `[m]` of `hockey_sticks`; Δ where that is 1, as it is where a law underflowed."""
+    known = delta < 1
+    joint = np.moveaxis(prior[known, :, None] * kernel[known], 0, -1)
+    rows = np.moveaxis(backward_rows(joint), -1, 0)
+    off = np.full(len(rows), ROWS_OFF * rounding(age, kernel.shape[1]))
+    sticks = delta.copy()
+    sticks[known] = hockey_sticks(rows, targets[known], off)
+    return sticks

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
-from agewise.checks import whole
+from agewise.checks import random_generator, whole
 from agewise.errors import InvalidInput
 from agewise.loss.estimator import estimator_of
 from agewise.loss.gap import CostTables, all_moments, cost_tables, schedule_cells
@@ -160,10 +160,4 @@ def client_errors(
 
 def checked_generator(rng: np.random.Generator | None) -> np.random.Generator:
     """Return the generator given, or a fresh one; refuse anything else."""
-    if rng is None:
-        return np.random.default_rng()
-    if not isinstance(rng, np.random.Generator):
-        raise InvalidInput(
-            "rng", repr(rng), "a numpy.random.Generator", "Use numpy.random.default_rng(seed)."
-        )
-    return rng
+    return np.random.default_rng() if rng is None else random_generator(rng)

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from agewise.arrays import Array
+from agewise.checks import random_generator
 from agewise.errors import InvalidInput
-from agewise.mechanism.mechanism import Noised, checked_rng, checked_vector, opendp
+from agewise.mechanism.mechanism import Noised, checked_vector, opendp
 
 LARGEST_SCALE = 1e150
 """Beyond this, variances overflow."""
@@ -78,7 +79,7 @@ class Gaussian:
     def imitate(self, value: Array, *, scale: float, rng: np.random.Generator) -> Noised:
         """Reproducible Gaussian noise. Not private."""
         payload = np.asarray(checked_vector(value))
-        noise = checked_rng(rng).normal(0.0, scale, payload.shape)
+        noise = random_generator(rng).normal(0.0, scale, payload.shape)
         return Noised(payload + noise, float(scale), None, private=False)
 
 
@@ -104,8 +105,8 @@ def smallest_epsilon(rho: Array, failure: Array) -> Array:
 
     def value(t: Array) -> Array:
         alpha = 1 + np.exp(t)
-        found = rho * alpha - np.log(alpha * failure) / (alpha - 1) + np.log1p(-1 / alpha)
-        return -np.asarray(found)
+        bound = rho * alpha - np.log(alpha * failure) / (alpha - 1) + np.log1p(-1 / alpha)
+        return -np.asarray(bound)
 
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.maximum(-value(_maximiser(value, np.shape(rho))), 0.0) * (1 + ROOM)
@@ -114,8 +115,8 @@ def smallest_epsilon(rho: Array, failure: Array) -> Array:
 def _maximiser(value: Any, shape: tuple[int, ...]) -> Array:
     """Where a function of ln(α − 1) is largest, element by element: a grid, then thirds."""
     grid = np.linspace(-12.0, 30.0, 85)
-    found = np.stack([np.broadcast_to(value(np.full(shape, t)), shape) for t in grid])
-    best = np.argmax(np.nan_to_num(found, nan=-np.inf), axis=0)
+    values = np.stack([np.broadcast_to(value(np.full(shape, t)), shape) for t in grid])
+    best = np.argmax(np.nan_to_num(values, nan=-np.inf), axis=0)
     low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
     for _ in range(60):
         left, right = low + (high - low) / 3, high - (high - low) / 3

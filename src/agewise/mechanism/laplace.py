@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from agewise.arrays import Array
-from agewise.checks import positive
+from agewise.checks import positive, random_generator
 from agewise.errors import InvalidInput
-from agewise.mechanism.mechanism import Noised, Value, checked_rng, checked_vector, opendp
+from agewise.mechanism.mechanism import Noised, Value, checked_vector, opendp
 
 LARGEST_INTEGER = 2**53
 LARGEST_SCALE = {float: 1e300, int: 2.0**50}
@@ -100,8 +100,8 @@ def laplace(value: Value, *, sensitivity: float, epsilon: float) -> Noised:
     while mechanism.map(distance) > asked:
         scale = math.nextafter(scale, math.inf)
         mechanism = _opendp_laplace(kind, vector, scale)
-    made = _like(mechanism(payload), kind)
-    return Noised(made, scale, float(mechanism.map(distance)), private=True)
+    noised = _like(mechanism(payload), kind)
+    return Noised(noised, scale, float(mechanism.map(distance)), private=True)
 
 
 def laplace_epsilon(sensitivity: float, scale: float) -> float:
@@ -114,12 +114,12 @@ def laplace_epsilon(sensitivity: float, scale: float) -> float:
 def seeded_laplace(value: Value, *, scale: float, rng: np.random.Generator) -> Noised:
     """Add reproducible Laplace noise for simulation. What it makes is **not** private.
 
-    >>> made = seeded_laplace(100.0, scale=3.6, rng=np.random.default_rng(7))
-    >>> made.private, made.epsilon
+    >>> noised = seeded_laplace(100.0, scale=3.6, rng=np.random.default_rng(7))
+    >>> noised.private, noised.epsilon
     (False, None)
     """
     kind, _ = _checked_value(value)
-    checked_rng(rng)
+    random_generator(rng)
     if not (math.isfinite(scale) and scale >= 0):
         raise InvalidInput("scale", scale, "a finite number, 0 or more")
     noise = rng.laplace(0.0, scale, np.shape(value)) if scale > 0 else np.zeros(np.shape(value))

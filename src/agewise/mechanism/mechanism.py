@@ -100,15 +100,6 @@ def checked_vector(value: Any) -> list[float]:
     return array.tolist()  # type: ignore[no-any-return]
 
 
-def checked_rng(rng: Any) -> np.random.Generator:
-    """Refuse anything but an explicit generator."""
-    if not isinstance(rng, np.random.Generator):
-        raise InvalidInput(
-            "rng", repr(rng), "a numpy.random.Generator", "Use numpy.random.default_rng(seed)."
-        )
-    return rng
-
-
 @cache
 def opendp() -> Any:
     """OpenDP, loaded when it is first needed: a third of a second."""

@@ -9,12 +9,12 @@ import numpy as np
 
 from agewise.arrays import Array
 from agewise.errors import AgewiseError
-from agewise.knowledge.estimate import GainTables, best_gains, gain_objective
+from agewise.knowledge.estimate import GainTables
 from agewise.loss.estimator import heard_tables
 from agewise.loss.gap import known_tables
 from agewise.problem import Problem
 from agewise.progress import Progress
-from agewise.scheduling import Certificate, Schedule, check_gains, exhaustive, solve_gains
+from agewise.scheduling import Certificate, Schedule, check_gains, solve_gains, try_all_gains
 
 
 def open_tables(
@@ -48,8 +48,7 @@ def search_best(
 ) -> tuple[Schedule, Certificate]:
     """Find a schedule with gains, by trying every one or by the certified search; check it."""
     if every:
-        found = exhaustive(gain_objective(tables), tables.clients, tables.slots, capacity)
-        found = replace(found, gains=best_gains(tables, found.columns))
+        found = try_all_gains(tables, capacity)
     else:
         found = solve_gains(tables, capacity, start=start, progress=progress)
     checked = check_gains(found, tables, capacity)

@@ -6,22 +6,22 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from agewise.checks import one_of, positive
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.loss.gap import classical_fresh, nothing_collected
-from agewise.planning.plan import Plan, in_words
+from agewise.planning.plan import Plan
 from agewise.planning.search import SearchMethod, plan
 from agewise.problem import Problem
+from agewise.progress import Progress
 from agewise.report.tables import counted, html_facts, html_table, shorten, text_facts, text_table
+from agewise.wording import in_words
 
 if TYPE_CHECKING:
     import polars
-
-Progress = Callable[[int, int], None]
 
 MOST = 10_000
 """Combinations beyond which a comparison is refused."""

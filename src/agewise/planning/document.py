@@ -29,6 +29,7 @@ from agewise.planning.search import all_tried, exhaustive_bound
 from agewise.problem import Problem
 from agewise.scenario import problem_from_dict
 from agewise.scheduling import Certificate, Schedule, check_gains, check_schedule
+from agewise.wording import out_of_words
 
 WRITTEN = ("nothing_collected", "classical_fresh", "gains", "offset")
 """What else is kept as it was written, to the last digit."""
@@ -160,8 +161,7 @@ def _collected(names: Any, slots: dict[str, int], first: int | None) -> tuple[st
 
 
 def _assignment(entry: dict[str, Any]) -> Assignment:
-    values: dict[str, Any] = {k: math.inf if v == "inf" else v for k, v in entry.items()}
-    return Assignment(**values)
+    return Assignment(**{name: out_of_words(value) for name, value in entry.items()})
 
 
 def _number(name: str, value: Any) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from agewise.planning.plan import Assignment
 from agewise.problem import Problem
 from agewise.process import MeasuredLaw
+from agewise.wording import listed
 
 BARE = 10.0
 """ε beyond which a release protects hardly anything of what that ε is about."""
@@ -72,10 +73,10 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
             f"The target ε = {problem.epsilon:g} is weak: a release may change anyone's odds about "
             f"a record's present value by a factor of {_odds(problem.epsilon)} (e^ε)."
         )
-    told = [a.client for a in assignments if a.aged_epsilon > BARE]
-    if told:
+    open_all = [a.client for a in assignments if a.aged_epsilon > BARE]
+    if open_all:
         notes.append(
-            f"Nothing of {_listed(told)} is protected: records as collected and their present "
+            f"Nothing of {_listed(open_all)} is protected: records as collected and their present "
             f"values are all but told outright (classical and aged ε above {BARE:g})."
         )
     bare = [a.client for a in assignments if a.classical_epsilon > BARE >= a.aged_epsilon]
@@ -99,9 +100,4 @@ def _odds(epsilon: float) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:3])
-    return (
-        f"client {shown}"
-        if len(names) == 1
-        else (f"clients {shown}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
-    )
+    return f"client{'s' * (len(names) > 1)} {listed(names, 3)}"

@@ -25,6 +25,7 @@ from agewise.report.tables import (
 from agewise.scenario import problem_to_dict
 from agewise.scheduling import Certificate
 from agewise.scheduling.schedule import relative_gap
+from agewise.wording import in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -256,12 +257,3 @@ def verdict(gap: float, nothing: float, fresh: float) -> str | None:
             "with classical noise (estimator best)."
         )
     return None
-
-
-def in_words(value: Any) -> Any:
-    """Replace infinities, for which JSON has no word, by one."""
-    if isinstance(value, dict):
-        return {k: in_words(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [in_words(v) for v in value]
-    return "inf" if isinstance(value, float) and math.isinf(value) else value

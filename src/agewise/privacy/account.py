@@ -21,7 +21,14 @@ ROOM = 1e-9
 """Limits hold to nine digits: what is long past never vanishes entirely from a float."""
 
 
-NUMBERS = ("epsilon", "aged_epsilon", "sensitivity", "scale", "delta", "aged_delta")
+NUMBERS = (
+    "classical_epsilon",
+    "aged_epsilon",
+    "sensitivity",
+    "scale",
+    "delta",
+    "aged_delta",
+)
 """The fields of an event that are floats."""
 
 
@@ -59,16 +66,16 @@ class Policy:
 class Event:
     """One release, as it stands in the ledger. Slots are counted over all runs of the client.
 
-    `epsilon` is classical; `aged_epsilon` is what this release alone guarantees about the records
-    in slot `aggregate_at`; `delta` and `aged_delta` go with them, 0 for Laplace noise. All are
-    only what the noise would give where `private` is false. `kind` names the mechanism.
+    `aged_epsilon` is what this release alone guarantees about the records in slot `aggregate_at`;
+    `delta` and `aged_delta` are the δ's that go with both ε's, 0 for Laplace noise. All are only
+    what the noise would give where `private` is false. `kind` names the mechanism.
     """
 
     key: str
     client: str
     collect_at: int
     aggregate_at: int
-    epsilon: float
+    classical_epsilon: float
     aged_epsilon: float
     sensitivity: float
     scale: float
@@ -135,14 +142,14 @@ def _totals(
     law: ArrayLike | None,
 ) -> list[Total]:
     """`total_of` about each of several slots."""
-    counted = [event for event in events if event.private and event.epsilon > 0]
+    counted = [event for event in events if event.private and event.classical_epsilon > 0]
     own = [event for event in counted if event.fingerprint == process.fingerprint]
     strange = [event for event in counted if event.fingerprint != process.fingerprint]
-    other = math.fsum(event.epsilon for event in strange)
+    other = math.fsum(event.classical_epsilon for event in strange)
     failing = math.fsum(event.delta for event in strange)
     if method == "own_law" and len(counted) > 1:
         method, law = "any_prior", None
-    releases = [Release(event.collect_at, event.epsilon, event.delta) for event in own]
+    releases = [Release(event.collect_at, event.classical_epsilon, event.delta) for event in own]
     totals = composed_totals(releases, process, slots, method, law)
     if len(own) == 1 and own[0].mixing == method:
         proven = own[0]
@@ -163,10 +170,10 @@ def _totals(
     ]
 
 
-def keep_to(
+def enforce(
     policy: Policy,
     known: list[Event],
-    made: Event,
+    new: Event,
     process: Process,
     method: Method,
     law: ArrayLike | None,
@@ -177,25 +184,25 @@ def keep_to(
     ones too: what is collected later also tells about them. With a window, this holds for the
     releases collected in any so many slots in a row.
     """
-    if not made.private:
+    if not new.private:
         return
-    if policy == Policy(max_delta=policy.max_delta) and made.delta == 0:
+    if policy == Policy(max_delta=policy.max_delta) and new.delta == 0:
         return  # no limit on ε, and no δ
-    slots = sorted({event.aggregate_at for event in (*known, made) if event.private})
-    for group in _groups(known, made, policy.window):
-        after = _totals([*group, made], process, slots, method, law)
+    slots = sorted({event.aggregate_at for event in (*known, new) if event.private})
+    for group in _groups(known, new, policy.window):
+        after = _totals([*group, new], process, slots, method, law)
         if not all(_within(policy, total) for total in after):
             before = _totals(group, process, slots, method, law)
             for slot, spent, wanted in zip(slots, before, after, strict=True):
-                _refuse_over(policy, made, slot, spent, wanted)
+                _refuse_over(policy, new, slot, spent, wanted)
 
 
-def _groups(known: list[Event], made: Event, window: int | None) -> list[list[Event]]:
+def _groups(known: list[Event], new: Event, window: int | None) -> list[list[Event]]:
     """The earlier events that count together with a new one, for each window that holds it."""
     if window is None:
         return [known]
-    ends = {made.collect_at} | {
-        e.collect_at for e in known if made.collect_at < e.collect_at < made.collect_at + window
+    ends = {new.collect_at} | {
+        e.collect_at for e in known if new.collect_at < e.collect_at < new.collect_at + window
     }
     return [[e for e in known if end - window < e.collect_at <= end] for end in sorted(ends)]
 
@@ -212,7 +219,7 @@ def _within(policy: Policy, total: Total) -> bool:
     )
 
 
-def _refuse_over(policy: Policy, made: Event, slot: int, before: Total, after: Total) -> None:
+def _refuse_over(policy: Policy, new: Event, slot: int, before: Total, after: Total) -> None:
     for name, limit, spent, wanted in (
         ("aged ε", policy.max_aged_epsilon, before.aged, after.aged),
         ("classical ε", policy.max_classical_epsilon, before.classical, after.classical),
@@ -220,12 +227,12 @@ def _refuse_over(policy: Policy, made: Event, slot: int, before: Total, after: T
     ):
         if limit is None or wanted <= limit * (1 + ROOM):
             continue
-        if slot < made.collect_at and spent > limit and not wanted > spent + ROOM * limit:
+        if slot < new.collect_at and spent > limit and not wanted > spent + ROOM * limit:
             continue  # over a limit that was lowered since, and this release adds nothing to it
         left = limit - spent if spent < limit * (1 - ROOM) else 0.0
-        about = f" about slot {slot}" if slot != made.aggregate_at else ""
+        about = f" about slot {slot}" if slot != new.aggregate_at else ""
         raise BudgetExceeded(
-            f"client {made.client!r} would reach {name} {wanted:.6g}{about}, its policy allows "
+            f"client {new.client!r} would reach {name} {wanted:.6g}{about}, its policy allows "
             f"{limit:.6g}: {left:.6g} remains. Nothing was released. Wait until earlier releases "
             "have aged, collect long after the slots they were reckoned for, or change the "
             "client's policy (--max-aged-epsilon, --max-classical-epsilon, --max-delta, or "

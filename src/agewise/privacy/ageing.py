@@ -51,14 +51,14 @@ def classical_epsilon(epsilon: ArrayLike, delta: ArrayLike) -> float | Array:
     0.9639
     """
     target = _checked_epsilon(epsilon, infinite=False)
-    share = checked_delta(delta)
-    target, share = np.broadcast_arrays(target, share)
+    deltas = checked_delta(delta)
+    target, deltas = np.broadcast_arrays(target, deltas)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        odds = np.expm1(target) / share
+        odds = np.expm1(target) / deltas
         # Beyond the range of floats the 1 does not count: ln(e^ε̄ − 1) − ln Δ.
-        beyond = target + np.log(-np.expm1(-target)) - np.log(share)
+        beyond = target + np.log(-np.expm1(-target)) - np.log(deltas)
     needed = np.where(np.isfinite(odds), np.log1p(odds), beyond) * _SHRINK
-    return _plain(np.where(share == 1, target, needed))
+    return _plain(np.where(deltas == 1, target, needed))
 
 
 def aged_approximate(epsilon: float, failure: float, delta: float) -> tuple[float, float]:
@@ -79,13 +79,13 @@ def aged_approximate(epsilon: float, failure: float, delta: float) -> tuple[floa
     return aged_epsilon(epsilon, delta), aged
 
 
-def _forward(epsilon: Array, share: Array) -> Array:
+def _forward(epsilon: Array, delta: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         half = np.exp(epsilon / 2)  # two factors, since e^ε_c may overflow where Δe^ε_c does not
-        odds = np.where(epsilon < 700, share * np.expm1(epsilon), share * half * half)
-        aged = np.where(np.isfinite(odds), np.log1p(odds), epsilon + np.log(share))
-    aged = np.where(share == 1, epsilon, aged)
-    return np.where(share == 0, 0.0, aged)
+        odds = np.where(epsilon < 700, delta * np.expm1(epsilon), delta * half * half)
+        aged = np.where(np.isfinite(odds), np.log1p(odds), epsilon + np.log(delta))
+    aged = np.where(delta == 1, epsilon, aged)
+    return np.where(delta == 0, 0.0, aged)
 
 
 def _checked_epsilon(epsilon: ArrayLike, *, infinite: bool) -> Array:

@@ -13,6 +13,7 @@ from agewise.checks import finite_array, one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.learning import mean_rounding
 from agewise.learning import sensitivities as vector_sensitivities
+from agewise.mechanism import Laplace
 from agewise.mixing import joint_delta
 from agewise.privacy.ageing import classical_epsilon
 from agewise.privacy.sharp import ROWS_OFF, hockey_sticks
@@ -88,15 +89,15 @@ def noise_scale(
         raise InvalidInput(
             "delta", delta, "none with tight calibration, which works from the joint law itself"
         )
-    share = np.asarray(joint_delta(joint) if delta is None else delta)
+    deltas = np.asarray(joint_delta(joint) if delta is None else delta)
     if calibration == "sharp" and delta is None and not joint.underflowed and not joint.uncertainty:
         off = np.array([ROWS_OFF * joint.rounding])
         sticks = hockey_sticks(joint.backward[None], np.array([target]), off)[0]
-        share = np.minimum(share, sticks)
+        deltas = np.minimum(deltas, sticks)
     if calibration == "sharp" and delta is None and joint.uncertainty:
-        share = np.minimum(share, joint.stick_limit(target))
+        deltas = np.minimum(deltas, joint.stick_limit(target))
     reach = sensitivities(values, np.asarray(count))
-    scale = formula_scales(reach, np.asarray(target), share)
+    scale = Laplace().calibrate(reach, np.asarray(classical_epsilon(target, deltas)))
     if calibration == "tight" and not joint.underflowed:
         scale = tight_scales(
             joint.backward[None],
@@ -106,7 +107,7 @@ def noise_scale(
             scale[None],
             np.array([joint.rounding]),
         )[0]
-    return Noise(float(reach), float(scale), float(spent_epsilons(reach, scale)))
+    return Noise(float(reach), float(scale), float(Laplace().spent(reach, scale)))
 
 
 def aged_loss(joint: JointLaw, release: ArrayLike, samples: int, scale: float) -> float:
@@ -127,18 +128,6 @@ def aged_loss(joint: JointLaw, release: ArrayLike, samples: int, scale: float) -
 def sensitivities(values: Array, samples: Array) -> Array:
     """`sensitivity` for checked arrays, over the last axis."""
     return vector_sensitivities(values[..., None], samples)
-
-
-def formula_scales(sensitivities: Array, targets: Array, deltas: Array) -> Array:
-    """η = s/ε_c for arrays that broadcast, rounded up; 0 where nothing needs hiding."""
-    return np.asarray(sensitivities / classical_epsilon(targets, deltas) * (1 + 4 * _ULP))
-
-
-def spent_epsilons(sensitivities: Array, scales: Array) -> Array:
-    """ε_c = s/η for arrays that broadcast, rounded down so that s/ε_c is at least η."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        spent = sensitivities / scales * (1 - 2 * _ULP)
-    return np.where(sensitivities == 0, 0.0, spent)
 
 
 def tight_scales(

@@ -24,13 +24,13 @@ class Release:
     """One release of a client: the slot its data were collected in, its classical ε and δ."""
 
     collect_at: int
-    epsilon: float
+    classical_epsilon: float
     delta: float = 0.0
 
     def __post_init__(self) -> None:
         whole("collect_at", self.collect_at, -(2**53))
-        if self.epsilon != math.inf:  # a release without noise
-            positive("epsilon", self.epsilon)
+        if self.classical_epsilon != math.inf:  # a release without noise
+            positive("classical_epsilon", self.classical_epsilon)
         if not 0 <= self.delta < 1:
             raise InvalidInput("delta", self.delta, "0 or more and below 1")
 
@@ -103,15 +103,15 @@ def composed_totals(
     prior: Array | None = None if law is None else as_law("law", law, process.states.size)
 
     def between(j: int, later: int, law: Array | None, carried: float) -> float:
-        share = 1.0 if later == at[j] else slot_delta(process, at[j], later, method, law)
-        return min(share + carried, 1.0) if later > at[j] else 1.0
+        delta = 1.0 if later == at[j] else slot_delta(process, at[j], later, method, law)
+        return min(delta + carried, 1.0) if later > at[j] else 1.0
 
     if not process.markov and len(at) > 1:
         return [_total(classical, classical) for _ in wanted]
     before, priors, carried = [spent[0]], [prior], [0.0]
     for j in range(1, len(at)):
-        share = between(j - 1, at[j], prior, carried[-1])
-        before.append(before[-1].aged(share).plus(spent[j]))
+        delta = between(j - 1, at[j], prior, carried[-1])
+        before.append(before[-1].aged(delta).plus(spent[j]))
         carried.append(carried[-1])
         if prior is not None:
             prior = np.asarray(prior @ process.kernel(at[j - 1], at[j]))
@@ -120,8 +120,8 @@ def composed_totals(
         priors.append(prior)
     after = [spent[-1]]
     for j in range(len(at) - 2, -1, -1):
-        share = forward_delta(process, at[j], at[j + 1])
-        after.append(after[-1].aged(share).plus(spent[j]))
+        delta = forward_delta(process, at[j], at[j + 1])
+        after.append(after[-1].aged(delta).plus(spent[j]))
     after.reverse()
     totals = []
     for slot in wanted:
@@ -130,8 +130,8 @@ def composed_totals(
             j = following - 1
             loss = before[j].aged(between(j, slot, priors[j], carried[j]))
         if following < len(at):
-            share = forward_delta(process, slot, at[following])
-            loss = loss.plus(after[following].aged(share))
+            delta = forward_delta(process, slot, at[following])
+            loss = loss.plus(after[following].aged(delta))
         totals.append(_total(loss, classical))
     return totals
 
@@ -146,16 +146,17 @@ class _Loss:
     @staticmethod
     def sum_of(releases: list[Release]) -> _Loss:
         return _Loss(
-            math.fsum(one.epsilon for one in releases), math.fsum(one.delta for one in releases)
+            math.fsum(one.classical_epsilon for one in releases),
+            math.fsum(one.delta for one in releases),
         )
 
     def plus(self, other: _Loss) -> _Loss:
         return _Loss(self.epsilon + other.epsilon, self.delta + other.delta)
 
-    def aged(self, share: float) -> _Loss:
-        if share == 1:
+    def aged(self, delta: float) -> _Loss:
+        if delta == 1:
             return self
-        return _Loss(aged_epsilon(self.epsilon, share), share * self.delta)
+        return _Loss(aged_epsilon(self.epsilon, delta), delta * self.delta)
 
 
 def _total(aged: _Loss, classical: _Loss) -> Total:

@@ -25,11 +25,11 @@ from numpy.typing import ArrayLike
 
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.mixing import Method
-from agewise.privacy.account import NUMBERS, Event, Policy, keep_to, total_of
+from agewise.privacy.account import NUMBERS, Event, Policy, enforce, total_of
 from agewise.privacy.composition import Total
 from agewise.process import Process
 
-SCHEMA = 3
+SCHEMA = 4
 WRITE_AHEAD = b"\x02\x02"
 """Bytes 18 and 19 of an SQLite file that keeps a write-ahead log, as schemas 1 and 2 did."""
 GENESIS = "0" * 64
@@ -40,8 +40,9 @@ _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE events (
   number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, client TEXT NOT NULL,
-  collect_at INTEGER NOT NULL, aggregate_at INTEGER NOT NULL, epsilon REAL NOT NULL,
-  aged_epsilon REAL NOT NULL, sensitivity REAL NOT NULL, scale REAL NOT NULL,
+  collect_at INTEGER NOT NULL, aggregate_at INTEGER NOT NULL,
+  classical_epsilon REAL NOT NULL, aged_epsilon REAL NOT NULL,
+  sensitivity REAL NOT NULL, scale REAL NOT NULL,
   private INTEGER NOT NULL, mixing TEXT NOT NULL, fingerprint TEXT NOT NULL,
   made_at TEXT NOT NULL, payload BLOB NOT NULL, kind TEXT NOT NULL, delta REAL NOT NULL,
   aged_delta REAL NOT NULL,
@@ -72,7 +73,7 @@ class Ledger:
         try:
             if path is None:
                 self._database = _connect(":memory:")
-                _found(self._database)
+                _create_tables(self._database)
             else:
                 if not self.path.exists():
                     self._begin()
@@ -86,7 +87,7 @@ class Ledger:
         draft = self.path.with_name(f".{self.path.name[:200]}.{secrets.token_hex(8)}.new")
         try:
             database = _connect(str(draft))
-            _found(database)
+            _create_tables(database)
             database.close()
             with contextlib.suppress(FileExistsError):  # another process was faster
                 os.link(draft, self.path)
@@ -200,12 +201,12 @@ class Ledger:
                 for event in known:
                     if event.key == key:
                         return event
-                made = make(known)
-                if made.key != key:
-                    raise InvalidInput("key", made.key, key)
-                self.refuse_stranger(made)
-                keep_to(policy, known, made, process, method, law)
-                return self._append(made, known)
+                new = make(known)
+                if new.key != key:
+                    raise InvalidInput("key", new.key, key)
+                self.refuse_stranger(new)
+                enforce(policy, known, new, process, method, law)
+                return self._append(new, known)
         except sqlite3.OperationalError as error:
             raise self._unwritable(error) from None
         except sqlite3.DatabaseError as error:
@@ -216,9 +217,9 @@ class Ledger:
         with self._suspecting(), self._at_once():
             if not self._names():
                 raise self._damaged("it holds no ledger")
-            found = dict(self._database.execute("SELECT key, value FROM meta").fetchall())
-            if found.get("schema") != str(SCHEMA):
-                raise self._of_schema(str(found.get("schema")))
+            meta = dict(self._database.execute("SELECT key, value FROM meta").fetchall())
+            if meta.get("schema") != str(SCHEMA):
+                raise self._of_schema(str(meta.get("schema")))
             state = self._database.execute("PRAGMA integrity_check").fetchone()[0]
             if state != "ok":
                 raise self._damaged(str(state))
@@ -253,20 +254,20 @@ class Ledger:
             raise self._damaged("its last events are missing")
         return events
 
-    def refuse_stranger(self, made: Event) -> None:
+    def refuse_stranger(self, new: Event) -> None:
         """Raise if the ledger holds another client's account."""
         row = self._database.execute("SELECT client FROM events WHERE number = 1").fetchone()
-        if row is not None and row[0] != made.client:
+        if row is not None and row[0] != new.client:
             raise InvalidInput(
                 "ledger",
                 f"{self.path} of client {row[0]!r}",
-                f"the ledger of client {made.client!r}",
+                f"the ledger of client {new.client!r}",
                 "A ledger holds one client's account.",
             )
 
-    def _append(self, made: Event, known: list[Event]) -> Event:
+    def _append(self, new: Event, known: list[Event]) -> Event:
         previous = known[-1].hash if known else GENESIS
-        numbered = replace(made, number=len(known) + 1, hash="")
+        numbered = replace(new, number=len(known) + 1, hash="")
         event = replace(numbered, hash=_hash(numbered, previous))
         columns = {**vars(event), "private": int(event.private), "previous": previous}
         self._database.execute(_INSERT, [columns[name] for name in _COLUMNS])
@@ -360,7 +361,7 @@ def _connect(where: str) -> sqlite3.Connection:
     return database
 
 
-def _found(database: sqlite3.Connection) -> None:
+def _create_tables(database: sqlite3.Connection) -> None:
     """Write the tables of an empty ledger."""
     database.execute("BEGIN IMMEDIATE")
     for statement in _TABLES.strip().split(";\n"):

@@ -202,8 +202,8 @@ class Ageing:
             sticks = np.array([self._measured.stick_limit(epsilon)])
         if self._rows is not None:
             sticks = hockey_sticks(self._rows[None], target, np.array([self._rounding]))
-        found = sharp_inverse(self._kind, target, np.array([self.delta]), sticks)
-        needed, step = float(found[0]), _ULP
+        inverse = sharp_inverse(self._kind, target, np.array([self.delta]), sticks)
+        needed, step = float(inverse[0]), _ULP
         while self.aged_epsilon(needed) > epsilon:  # by rounding only: a step or two
             needed, step = needed * (1 - step), 2 * step
             if math.isinf(needed):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.arrays import Array, draw_states
-from agewise.checks import finite_array, whole
+from agewise.arrays import Array, draw_states, frozen
+from agewise.checks import finite_array, random_generator, whole
 from agewise.errors import InvalidInput
 from agewise.process.joint import JointLaw, as_law, as_states, as_transition, fingerprint
 
@@ -34,7 +35,11 @@ class MarkovChain:
     (True, True)
     """
 
+    kind = "chain"
     markov = True
+    day = 1
+    confidence = 1.0
+    assumes = ""
 
     def __init__(self, transition: ArrayLike, states: ArrayLike) -> None:
         self.transition = as_transition(transition)
@@ -69,15 +74,26 @@ class MarkovChain:
     def __hash__(self) -> int:
         return hash((self.transition.tobytes(), self.states.tobytes()))
 
+    @property
+    def homogeneous(self) -> MarkovChain:
+        """The chain itself: all slots are alike."""
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """The chain as plain data, without its states."""
+        return {"kind": self.kind, "transition": self.transition.tolist()}
+
+    def knows(self, collect_at: int, aggregate_at: int) -> bool:  # noqa: ARG002
+        """Always: a matrix tells about every two slots."""
+        return True
+
     @cached_property
     def stationary(self) -> Array:
         """The unique law π with πP = π, each entry accurate to a few ulps (GTH elimination).
 
         Raises `InvalidInput` where it is not unique: two or more closed classes.
         """
-        law: Array = stationary_laws(self.transition[None])[0]
-        law.setflags(write=False)
-        return law
+        return frozen(stationary_laws(self.transition[None])[0])
 
     @cached_property
     def recurrent(self) -> NDArray[np.bool_]:
@@ -314,10 +330,7 @@ def sample(
     rng: np.random.Generator, start: Array, cumulative: list[Array], size: int, states: Array
 ) -> Array:
     """Draw paths by inverting the cumulative rows, all paths at once, slot by slot."""
-    if not isinstance(rng, np.random.Generator):
-        raise InvalidInput(
-            "rng", repr(rng), "a numpy.random.Generator", "Use numpy.random.default_rng(seed)."
-        )
+    random_generator(rng)
     size = whole("size", size, 1)
     path = np.empty((size, len(cumulative) + 1), dtype=np.intp)
     path[:, 0] = draw_states(np.broadcast_to(np.cumsum(start), (size, states.size)), rng)

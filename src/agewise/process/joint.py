@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array, frozen
 from agewise.checks import finite_array
 from agewise.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from agewise.process.chain import MarkovChain
 
 SUM_TOLERANCE = 1e-9
 """How far a law or a row may be from summing to one before it is refused; within it, rescaled."""
@@ -29,12 +32,17 @@ TINY = 1e-290
 
 @runtime_checkable
 class Process(Protocol):
-    """Anything that knows how a record moves between two slots.
+    """Anything that knows how a record moves between two slots, and says what it can vouch for.
 
     `markov` says whether what happens after a slot depends on the past only through the
     record's value in that slot. Ageing is credited to several releases of one client only
     where it does.
     """
+
+    @property
+    def kind(self) -> str:
+        """Its name in scenario files."""
+        ...
 
     @property
     def states(self) -> Array:
@@ -49,6 +57,34 @@ class Process(Protocol):
     @property
     def markov(self) -> bool:
         """Whether the process is Markov (of first order)."""
+        ...
+
+    @property
+    def homogeneous(self) -> MarkovChain | None:
+        """The process as a chain with one matrix for all slots; None where it is none."""
+        ...
+
+    @property
+    def day(self) -> int:
+        """The number of slots after which everything repeats: 1 where all slots are alike."""
+        ...
+
+    @property
+    def confidence(self) -> float:
+        """How sure its Δ is an upper limit, if it is right in what it assumes; 1: it is given."""
+        ...
+
+    @property
+    def assumes(self) -> str:
+        """What that confidence rests on, in words; empty where nobody says."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """The process as plain data, with its kind and without its states."""
+        ...
+
+    def knows(self, collect_at: int, aggregate_at: int) -> bool:
+        """Whether it can tell how records move between these two slots."""
         ...
 
     def kernel(self, collect_at: int, aggregate_at: int) -> Array:

@@ -174,10 +174,10 @@ def _by_pairs(inside: Array, outside: Array, needed: Array) -> Array:
     from scipy.stats import beta  # noqa: PLC0415  (slow to import)
 
     chance = np.broadcast_to(np.exp(-needed), inside.shape)
-    found = np.ones_like(inside)
+    limits = np.ones_like(inside)
     some = outside > 0
-    found[some] = beta.isf(chance[some], inside[some] + 1, outside[some])
-    return found
+    limits[some] = beta.isf(chance[some], inside[some] + 1, outside[some])
+    return limits
 
 
 def _by_units(units: Array, sets: Array, needed: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +31,10 @@ class MeasuredLaw:
 
     Nothing is known about three slots at once, so several releases get no credit for ageing.
     """
+
+    kind = "measured"
+    markov = False
+    homogeneous = None
 
     def __init__(
         self,
@@ -108,10 +112,20 @@ class MeasuredLaw:
         more = np.array([BASES.index(self.basis), self.weeks])
         return fingerprint(*known, more, self.targets, self.sticks)
 
-    @property
-    def markov(self) -> bool:
-        """Whether the past says no more than the present: not known here."""
-        return False
+    def to_dict(self) -> dict[str, Any]:
+        """The law as plain data, without its states."""
+        return {
+            "kind": self.kind,
+            "joints": self.joints.tolist(),
+            "limits": self.limits.tolist(),
+            "confidence": self.confidence,
+            "day": self.day,
+            "assumes": self.assumes,
+            "basis": self.basis,
+            "weeks": self.weeks,
+            **({"targets": self.targets.tolist()} if self.targets.size else {}),
+            **({"sticks": self.sticks.tolist()} if self.targets.size else {}),
+        }
 
     def kernel(self, collect_at: int, aggregate_at: int) -> Array:
         """Where a record is at aggregation, given where it was at collection.
@@ -150,15 +164,15 @@ class MeasuredLaw:
         if collect_at == aggregate_at:
             return JointLaw(np.diag(self.law(collect_at)), self.states)
         index = self._index(collect_at, aggregate_at)
-        made = JointLaw(self.joints[index], self.states)
-        room = float(self.limits[index] - table_delta(made.matrix))
-        made.uncertainty = max(room, 1e-15)  # measured is never certain
+        joint = JointLaw(self.joints[index], self.states)
+        room = float(self.limits[index] - table_delta(joint.matrix))
+        joint.uncertainty = max(room, 1e-15)  # measured is never certain
         if self.targets.size:
-            made.stick_limits = (
+            joint.stick_limits = (
                 np.concatenate([[0.0], self.targets]),
                 np.concatenate([[self.limits[index]], self.sticks[index]]),
             )
-        return made
+        return joint
 
     def knows(self, collect_at: int, aggregate_at: int) -> bool:
         """Whether the law of these two slots was measured."""

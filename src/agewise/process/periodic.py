@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.arrays import Array
+from agewise.arrays import Array, frozen
 from agewise.checks import finite_array, whole
 from agewise.errors import InvalidInput
 from agewise.process.chain import (
@@ -33,7 +34,11 @@ class PeriodicChain:
            [0.18, 0.82]])
     """
 
+    kind = "periodic"
     markov = True
+    homogeneous = None
+    confidence = 1.0
+    assumes = ""
 
     def __init__(self, transitions: ArrayLike, states: ArrayLike) -> None:
         matrices = finite_array("transitions", transitions, "one square matrix a slot of the day")
@@ -41,10 +46,9 @@ class PeriodicChain:
             raise InvalidInput(
                 "transitions", f"of shape {matrices.shape}", "shape (slots of the day, S, S)"
             )
-        self.transitions = np.stack(
-            [as_transition(m, f"transitions[{k}]") for k, m in enumerate(matrices)]
+        self.transitions = frozen(
+            np.stack([as_transition(m, f"transitions[{k}]") for k, m in enumerate(matrices)])
         )
-        self.transitions.setflags(write=False)
         self.states = as_states(states)
         if self.states.size != self.transitions.shape[1]:
             raise InvalidInput(
@@ -76,6 +80,19 @@ class PeriodicChain:
         """How many slots until the matrices repeat."""
         return int(self.transitions.shape[0])
 
+    @property
+    def day(self) -> int:
+        """The same by the name that every process has for it."""
+        return self.slots_per_day
+
+    def to_dict(self) -> dict[str, Any]:
+        """The chain as plain data, without its states."""
+        return {"kind": self.kind, "transitions": self.transitions.tolist()}
+
+    def knows(self, collect_at: int, aggregate_at: int) -> bool:  # noqa: ARG002
+        """Always: the matrices tell about every two slots."""
+        return True
+
     @cached_property
     def laws(self) -> Array:
         """The periodic law: `laws[k]` holds in slot k+1 of every day, `[slots_per_day, S]`.
@@ -86,9 +103,7 @@ class PeriodicChain:
         for matrix in self.transitions[:-1]:
             following = laws[-1] @ matrix
             laws.append(following / following.sum())
-        stacked = np.stack(laws)
-        stacked.setflags(write=False)
-        return stacked
+        return frozen(np.stack(laws))
 
     @cached_property
     def settled(self) -> int | None:

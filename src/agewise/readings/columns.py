@@ -78,14 +78,14 @@ def _times(looks: dict[str, str], taken: tuple[str | None, ...]) -> list[str]:
 
     Numbers that could be seconds since 1970 are times only where nothing else is.
     """
-    found = [n for n, look in looks.items() if look == "time" and n not in taken]
-    if not found:
+    candidates = [n for n, look in looks.items() if look == "time" and n not in taken]
+    if not candidates:
         free = [n for n in looks if n not in taken and n.lower() not in _ENTITY_WORDS]
-        found = [n for n in free if looks[n] == "epoch"]
-    if len(found) == 1:
-        return found
-    among = found or [n for n, look in looks.items() if look != "number" and n not in taken]
-    return [n for n in among if any(word in n.lower() for word in _TIME_WORDS)] or found
+        candidates = [n for n in free if looks[n] == "epoch"]
+    if len(candidates) == 1:
+        return candidates
+    among = candidates or [n for n, look in looks.items() if look != "number" and n not in taken]
+    return [n for n in among if any(word in n.lower() for word in _TIME_WORDS)] or candidates
 
 
 def _looks_like(column: pl.Series, file: Path) -> str:
@@ -104,8 +104,12 @@ def _looks_like(column: pl.Series, file: Path) -> str:
     return "time" if 2 * (utc(some, "UTC")[0].count() + odd.len()) > some.len() else "text"
 
 
-def _doubt(file: Path, role: str, found: list[str], names: list[str]) -> InvalidInput:
-    word = f"{len(found)} columns that could be it: {', '.join(found)}" if found else "none"
+def _doubt(file: Path, role: str, candidates: list[str], names: list[str]) -> InvalidInput:
+    word = (
+        f"{len(candidates)} columns that could be it: {', '.join(candidates)}"
+        if candidates
+        else "none"
+    )
     wide = "" if role == "timestamp" else " Or say --wide: a column for each entity."
     return InvalidInput(
         f"{role} column of {file}",

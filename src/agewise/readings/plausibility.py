@@ -27,14 +27,14 @@ MOST_OUTLIERS = 0.05
 
 def registers(values: Array, day: int) -> NDArray[np.bool_]:
     """Which entities' readings hardly ever fall: meters' totals, not what was used in a slot."""
-    found = np.zeros(len(values), dtype=bool)
+    meters = np.zeros(len(values), dtype=bool)
     if values.shape[1] < FEWEST_DAYS * day:
-        return found
+        return meters
     for row, one in enumerate(values):
         steps = np.diff(one[np.isfinite(one)])
         rises, falls = np.count_nonzero(steps > 0), np.count_nonzero(steps < 0)
-        found[row] = rises >= RISES and falls <= FALLS * rises
-    return found
+        meters[row] = rises >= RISES and falls <= FALLS * rises
+    return meters
 
 
 def fence(values: Array) -> float:
@@ -49,10 +49,10 @@ def fence(values: Array) -> float:
     peaks = [np.quantile(used, PEAK) for row in rows if (used := row[row > 0]).size]
     if not peaks:
         return float(np.inf)
-    found = BEYOND * float(np.median(peaks))
+    limit = BEYOND * float(np.median(peaks))
     known = np.count_nonzero(np.isfinite(rows))
-    if np.count_nonzero(rows > found) <= MOST_OUTLIERS * known:
-        return found
+    if np.count_nonzero(rows > limit) <= MOST_OUTLIERS * known:
+        return limit
     return float(np.nanquantile(rows, 1 - MOST_OUTLIERS))
 
 
@@ -74,11 +74,11 @@ def find_outliers(
     entities: tuple[str, ...], values: Array, day: int, first: datetime
 ) -> tuple[Outliers, ...]:
     """Outliers by entity, the largest first."""
-    above, found = fence(values), []
+    above, outliers = fence(values), []
     for name, row in zip(entities, values, strict=True):
         count = int(np.count_nonzero(row > above))
         if count:
             slot = int(np.nanargmax(row))
             at = first + timedelta(days=1) * slot / day
-            found.append(Outliers(name, count, float(row[slot]), at.isoformat()))
-    return tuple(sorted(found, key=lambda one: -one.largest))
+            outliers.append(Outliers(name, count, float(row[slot]), at.isoformat()))
+    return tuple(sorted(outliers, key=lambda one: -one.largest))

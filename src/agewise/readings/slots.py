@@ -46,10 +46,10 @@ def read_slots(path: Path | str, slots: int) -> dict[str, dict[int, Array]]:
     table = pl.concat(kept) if kept else pl.DataFrame()
     if not table.height:
         raise InvalidInput("readings", f"{path} without rows", f"rows in slots 1 to {slots}")
-    found: dict[str, dict[int, Array]] = {}
+    readings: dict[str, dict[int, Array]] = {}
     for (client, slot), rows in table.group_by("client", "at", maintain_order=True):
-        found.setdefault(str(client), {})[slot] = rows["number"].to_numpy()
-    return found
+        readings.setdefault(str(client), {})[slot] = rows["number"].to_numpy()
+    return readings
 
 
 def _refuse_bad_rows(file: Path, bad: list[pl.DataFrame]) -> None:

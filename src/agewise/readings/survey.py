@@ -186,13 +186,13 @@ def _resolution(profile: pl.DataFrame, file: Path) -> int:
     )
     around = pl.concat([second.sort(), second.min() + DAY]).diff().drop_nulls()
     steps = regular.group_by("entity").agg(around.mode().min().alias("step")).sort("entity")
-    found = sorted(steps["step"].unique().to_list())
-    if not found:
+    steps_seen = sorted(steps["step"].unique().to_list())
+    if not steps_seen:
         raise InvalidInput(f"readings of {file}", "one reading per entity", "a series of readings")
-    if len(found) > 1:
+    if len(steps_seen) > 1:
         shown = ", ".join(
             f"{steps.filter(pl.col('step') == one)['entity'][0]} every {one / 60:g} min"
-            for one in found[:3]
+            for one in steps_seen[:3]
         )
         raise InvalidInput(
             f"readings: resolution of {file}",
@@ -200,11 +200,11 @@ def _resolution(profile: pl.DataFrame, file: Path) -> int:
             "one resolution for all",
             "Bring them to one grid first.",
         )
-    if DAY % found[0]:
+    if DAY % steps_seen[0]:
         raise InvalidInput(
             "resolution",
-            f"{found[0]} s between readings",
+            f"{steps_seen[0]} s between readings",
             "seconds that divide a day of 86,400 s",
             "Bring the readings to such a grid first.",
         )
-    return int(found[0])
+    return int(steps_seen[0])

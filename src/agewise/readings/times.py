@@ -47,12 +47,12 @@ def _text_utc(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
     since = since_1970(stamp)
     zoned = stamp.str.contains(OFFSET).fill_null(False)
     local, skipped = _in_zone(_parsed(stamp.set(zoned | since.is_not_null(), None)), timezone)
-    found = since.zip_with(since.is_not_null(), local)
+    stamps = since.zip_with(since.is_not_null(), local)
     if not zoned.any():
-        return found, skipped
+        return stamps, skipped
     to_the_second = stamp.str.replace(r"^(\S+[T ]\d\d:\d\d) ?(Z|[+-])", "$1:00$2")
     with_offset = to_the_second.str.to_datetime("%+", strict=False, time_unit="ms")
-    return with_offset.zip_with(with_offset.is_not_null(), found), skipped
+    return with_offset.zip_with(with_offset.is_not_null(), stamps), skipped
 
 
 def since_1970(stamp: pl.Series) -> pl.Series:
@@ -62,11 +62,11 @@ def since_1970(stamp: pl.Series) -> pl.Series:
         if not digits.any():  # as in most files: no time spent
             return pl.repeat(None, stamp.len(), dtype=pl.Datetime("ms", "UTC"), eager=True)
         stamp = stamp.set(~digits, None)
-    number, found = stamp.cast(pl.Float64, strict=False), pl.lit(None, dtype=pl.Float64)
+    number, milliseconds = stamp.cast(pl.Float64, strict=False), pl.lit(None, dtype=pl.Float64)
     for unit in EPOCHS:
         inside = pl.col("n").is_between(FROM_2000 * unit, TO_2100 * unit)
-        found = pl.when(inside).then(pl.col("n") * 1000 / unit).otherwise(found)
-    since = pl.select(n=number).select(found.round().cast(pl.Int64)).to_series()
+        milliseconds = pl.when(inside).then(pl.col("n") * 1000 / unit).otherwise(milliseconds)
+    since = pl.select(n=number).select(milliseconds.round().cast(pl.Int64)).to_series()
     return since.cast(pl.Datetime("ms", "UTC"))
 
 

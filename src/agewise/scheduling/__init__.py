@@ -11,7 +11,7 @@ from agewise.scheduling.certificate import Certificate, check_schedule
 from agewise.scheduling.certified import solve_schedule, solve_stream
 from agewise.scheduling.exhaustive import LIMIT, all_schedules, exhaustive, table_objective
 from agewise.scheduling.gain_certificate import check_gains
-from agewise.scheduling.gain_search import solve_gain_stream, solve_gains
+from agewise.scheduling.gain_search import solve_gain_stream, solve_gains, try_all_gains
 from agewise.scheduling.random import random_schedule
 from agewise.scheduling.schedule import Leaf, Schedule, Split
 
@@ -36,4 +36,5 @@ __all__ = [
     "solve_schedule",
     "solve_stream",
     "table_objective",
+    "try_all_gains",
 ]

@@ -185,11 +185,11 @@ class _State:
         for other in others:
             mixed = _mix(self.b, mixed, other, at, self.u.shape[1])
         for one in (mixed, columns):
-            made = _as_schedule(self.u, self.b, one)
-            if made.objective < self.best.objective * 1.05:
-                made = _trade(self.u, self.b, made, self.capacity, at)
-            if made.objective < self.best.objective:
-                self.best = made
+            schedule = _as_schedule(self.u, self.b, one)
+            if schedule.objective < self.best.objective * 1.05:
+                schedule = _trade(self.u, self.b, schedule, self.capacity, at)
+            if schedule.objective < self.best.objective:
+                self.best = schedule
 
 
 def _as_schedule(u: Array, b: Array, columns: NDArray[np.intp]) -> Schedule:
@@ -288,14 +288,14 @@ def _mix(
     return columns
 
 
-def _trade(u: Array, b: Array, found: Schedule, capacity: int, at: Array) -> Schedule:
+def _trade(u: Array, b: Array, schedule: Schedule, capacity: int, at: Array) -> Schedule:
     """Let clients trade slots, or move to a free place, alone or two trades at once.
 
     Trades of small reduced cost at λ are weighed in pairs, since two of them can cancel each
     other's effect on Σ b.
     """
     rows = np.arange(len(u))
-    columns, objective = found.columns.copy(), found.objective
+    columns, objective = schedule.columns.copy(), schedule.objective
     count = len(u)
     for _ in range(SWAPS):
         bias = b[rows, columns].sum(axis=0)
@@ -327,8 +327,8 @@ def _trade(u: Array, b: Array, found: Schedule, capacity: int, at: Array) -> Sch
             trial[client] = targets[target]
             if target < count:
                 trial[target] = columns[client]
-        made = _as_schedule(u, b, trial)
-        if not made.objective < objective:
+        traded = _as_schedule(u, b, trial)
+        if not traded.objective < objective:
             break
-        columns, objective = trial, made.objective
-    return replace(found, columns=columns, objective=objective)
+        columns, objective = trial, traded.objective
+    return replace(schedule, columns=columns, objective=objective)

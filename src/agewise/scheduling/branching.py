@@ -59,11 +59,11 @@ class Tree:
 
     def proof(self) -> Leaf | Split:
         """The tree as nested data, built from the last node back to the first."""
-        made: list[Leaf | Split] = list(self.multipliers)
+        nodes: list[Leaf | Split] = list(self.multipliers)
         for node in sorted(self.cuts, reverse=True):  # children have higher numbers
             client, threshold, below, above = self.cuts[node]
-            made[node] = Split(client, threshold, made[below], made[above])
-        return made[0]
+            nodes[node] = Split(client, threshold, nodes[below], nodes[above])
+        return nodes[0]
 
 
 def branch_and_bound(

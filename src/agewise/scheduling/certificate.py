@@ -54,7 +54,7 @@ class Certificate:
 
 
 def check_schedule(
-    found: Schedule,
+    schedule: Schedule,
     u: ArrayLike,
     b: ArrayLike,
     capacity: int | None = None,
@@ -71,7 +71,7 @@ def check_schedule(
     costs = np.asarray(u, dtype=float)
     biases = np.asarray(b, dtype=float)
     biases = biases[..., None] if biases.ndim == 2 else biases
-    columns, shares = np.asarray(found.columns), found.allocation
+    columns, shares = np.asarray(schedule.columns), schedule.allocation
     _refuse_nonsense(costs, biases, columns, shares)
     clients, slots = costs.shape
     objective = _objective(costs, biases, columns, shares)
@@ -85,12 +85,12 @@ def check_schedule(
         problems.append("more clients in a slot than the capacity allows")
     if not math.isfinite(objective):
         problems.append("a client is in a slot that is forbidden to it")
-    scale = ROUNDING * max(abs(objective), abs(found.objective), 1e-300)
-    if not abs(objective - found.objective) <= scale:
-        problems.append(f"the objective is {objective!r}, not {found.objective!r}")
+    scale = ROUNDING * max(abs(objective), abs(schedule.objective), 1e-300)
+    if not abs(objective - schedule.objective) <= scale:
+        problems.append(f"the objective is {objective!r}, not {schedule.objective!r}")
     count = np.ones(clients) if shares is None else shares.sum(axis=1).astype(float)
-    if found.proof is not None:
-        bound, parts = _bound(found.proof, costs, biases, count, capacity)
+    if schedule.proof is not None:
+        bound, parts = _bound(schedule.proof, costs, biases, count, capacity)
         how = f"bound recomputed from {parts} set{'s' * (parts > 1)} of multipliers"
     elif clients * math.log(slots) <= math.log(ENUMERABLE) and shares is None:
         bound, parts = _best_of_all(costs, biases, capacity), slots**clients
@@ -98,8 +98,8 @@ def check_schedule(
     else:
         bound, parts, how = -math.inf, 0, ""
         problems.append("there is no proof to check")
-    if found.lower_bound is None or not found.lower_bound <= bound + scale:
-        problems.append(f"the bound is {bound!r}, not {found.lower_bound!r}")
+    if schedule.lower_bound is None or not schedule.lower_bound <= bound + scale:
+        problems.append(f"the bound is {bound!r}, not {schedule.lower_bound!r}")
     size = max(abs(objective), abs(bound))
     gap = max(0.0, objective - bound) / size if 0 < size < math.inf else 0.0
     return Certificate(

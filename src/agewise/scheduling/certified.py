@@ -73,8 +73,8 @@ def solve_schedule(
         fixed number of passes. `check_schedule` recomputes the bound from the proof; with several
         biases a gap that enumeration closed is more than it can confirm.
 
-    >>> found = solve_schedule([[1.0, 0.0], [0.0, 2.0]], [[0.0, 3.0], [1.0, -2.0]])
-    >>> found.columns.tolist(), found.objective, found.relative_gap
+    >>> schedule = solve_schedule([[1.0, 0.0], [0.0, 2.0]], [[0.0, 3.0], [1.0, -2.0]])
+    >>> schedule.columns.tolist(), schedule.objective, schedule.relative_gap
     ([0, 0], 2.0, 0.0)
     """
     tables = Tables(u, b)
@@ -150,85 +150,85 @@ def _without_capacity(
     progress: Progress | None,
 ) -> Schedule:
     if tables.dimensions == 1:
-        found = search_one_bias(tables, counts, start)
+        schedule = search_one_bias(tables, counts, start)
     else:
-        found = _vector(tables, counts, start, keep_best, progress)
-    if found.multipliers is not None:
-        found = replace(found, proof=Leaf(tuple(found.multipliers.tolist())))
+        schedule = _vector(tables, counts, start, keep_best, progress)
+    if schedule.multipliers is not None:
+        schedule = replace(schedule, proof=Leaf(tuple(schedule.multipliers.tolist())))
     if counts is not None or not tables.in_memory:
-        return found
-    return _polish(tables, found, keep_best, progress)
+        return schedule
+    return _polish(tables, schedule, keep_best, progress)
 
 
 def _polish(
-    tables: Tables, found: Schedule, keep_best: bool, progress: Progress | None
+    tables: Tables, schedule: Schedule, keep_best: bool, progress: Progress | None
 ) -> Schedule:
     """Improve the schedule by moving one or two clients; for few clients close the gap exactly."""
-    if found.multipliers is None or found.lower_bound is None:
-        return found
+    if schedule.multipliers is None or schedule.lower_bound is None:
+        return schedule
     try:
-        if (found.relative_gap or 0.0) > ENOUGH or tables.clients <= FINISH_CLIENTS:
-            columns, objective = improve(tables.u, tables.b, found.columns, found.multipliers)
-            if objective < found.objective:
-                found = replace(found, columns=columns, objective=objective)
+        if (schedule.relative_gap or 0.0) > ENOUGH or tables.clients <= FINISH_CLIENTS:
+            columns, objective = improve(tables.u, tables.b, schedule.columns, schedule.multipliers)
+            if objective < schedule.objective:
+                schedule = replace(schedule, columns=columns, objective=objective)
         if tables.clients <= FINISH_CLIENTS:
             closing = (
-                _branching(tables, found)
+                _branching(tables, schedule)
                 if tables.dimensions == 1
-                else (_enumerating(tables, found))
+                else (_enumerating(tables, schedule))
             )
             for step, better in enumerate(closing):
-                found = better
+                schedule = better
                 if progress is not None:
                     progress(step + 1, step + 2)
     except KeyboardInterrupt:
         if not keep_best:
             raise
-        return replace(found, complete=False)
-    return found
+        return replace(schedule, complete=False)
+    return schedule
 
 
-def _branching(tables: Tables, found: Schedule) -> Iterator[Schedule]:
-    start = found.columns, found.objective
+def _branching(tables: Tables, schedule: Schedule) -> Iterator[Schedule]:
+    start = schedule.columns, schedule.objective
     for best in branch_and_bound(tables.u, tables.b[:, :, 0], *start, PROVEN):
-        bound = max(best.bound, -math.inf if found.lower_bound is None else found.lower_bound)
+        bound = max(best.bound, -math.inf if schedule.lower_bound is None else schedule.lower_bound)
         yield replace(
-            found,
+            schedule,
             columns=best.columns,
             objective=best.objective,
             lower_bound=min(bound, best.objective),
-            iterations=found.iterations + best.nodes,
+            iterations=schedule.iterations + best.nodes,
             proof=best.tree.proof(),
         )
 
 
-def _enumerating(tables: Tables, found: Schedule) -> Iterator[Schedule]:
+def _enumerating(tables: Tables, schedule: Schedule) -> Iterator[Schedule]:
     """Yield ever better proven schedules, with growing budgets of reduced cost."""
-    target = np.asarray(found.multipliers)
+    target = np.asarray(schedule.multipliers)
     cost = tables.u + 2 * (tables.b @ target)
     least = cost.min(axis=1)
     base = math.fsum(least.tolist()) - float(target @ target)
     evaluate = table_objective(tables.u, tables.b)
-    budget = max(1e-9 * abs(found.objective), 1e-6 * (found.objective - base))
+    budget = max(1e-9 * abs(schedule.objective), 1e-6 * (schedule.objective - base))
     for _ in range(30):
-        span = found.objective - base
-        if span <= PROVEN * abs(found.objective):
+        span = schedule.objective - base
+        if span <= PROVEN * abs(schedule.objective):
             return
         budget = min(budget, span * (1 + 1e-9))  # no better schedule has a larger reduced cost
         result = best_within(cost - least[:, None], tables.b, target, budget)
         if result is None:
             return
         objective = float(evaluate(result[0][None])[0])
-        if objective < found.objective:
-            found = replace(found, columns=result[0], objective=objective)
+        if objective < schedule.objective:
+            schedule = replace(schedule, columns=result[0], objective=objective)
         closed = result[1] <= budget or budget >= span
-        bound = found.objective if closed else base + budget
-        found = replace(
-            found,
-            iterations=found.iterations + 1,
-            lower_bound=min(max(bound, found.lower_bound or -math.inf), found.objective),
+        bound = schedule.objective if closed else base + budget
+        schedule = replace(
+            schedule,
+            iterations=schedule.iterations + 1,
+            lower_bound=min(max(bound, schedule.lower_bound or -math.inf), schedule.objective),
         )
-        yield found
+        yield schedule
         if closed:
             return
         budget *= 4

@@ -36,8 +36,8 @@ def best_within(
 
     tree = KDTree(np.column_stack([right[1], np.sqrt(right[0])]))
     wanted = np.column_stack([target - left[1], np.zeros(len(left[0]))])
-    found = tree.query(wanted)
-    distance, partner = np.asarray(found[0]), np.asarray(found[1])
+    nearest = tree.query(wanted)
+    distance, partner = np.asarray(nearest[0]), np.asarray(nearest[1])
     totals = left[0] + distance**2
     place = int(np.argmin(totals))
     columns = np.empty(len(reduced), dtype=np.intp)

@@ -28,6 +28,7 @@ from agewise.knowledge.estimate import GainTables, best_gains, gain_objective, g
 from agewise.progress import Progress
 from agewise.scheduling.certified import EXHAUSTIVE, solve_schedule
 from agewise.scheduling.exhaustive import exhaustive
+from agewise.scheduling.gain_moves import improve_gains, improve_pairs
 from agewise.scheduling.schedule import Leaf, Schedule
 
 BLOCK_CELLS = 2**18
@@ -71,8 +72,7 @@ def solve_gains(
         )
     limit = None if limit is None or limit >= clients else limit
     if 0 < clients * math.log(slots) <= math.log(max(EXHAUSTIVE, 1)) or slots == 1:
-        found = exhaustive(gain_objective(tables), clients, slots, limit)
-        return replace(found, gains=best_gains(tables, found.columns))
+        return try_all_gains(tables, limit)
     dual = _Dual([tables], limit)
     at, prices = dual.maximise(start, progress)
     columns = dual.columns(at, prices) if limit is None else _packed(tables, at, limit)
@@ -82,6 +82,14 @@ def solve_gains(
             tried = _finished(tables, dual.columns(other, prices), None)
             best = tried if tried.objective < best.objective else best
     return _proven(best, dual)
+
+
+def try_all_gains(tables: GainTables, capacity: int | None) -> Schedule:
+    """The best of all schedules, each with its best gains."""
+    found = exhaustive(gain_objective(tables), tables.clients, tables.slots, capacity)
+    gains = best_gains(tables, found.columns)
+    value = gap_of(tables, found.columns, gains)  # the same, but for rounding
+    return replace(found, objective=value, lower_bound=value, gains=gains)
 
 
 def solve_gain_stream(
@@ -326,71 +334,8 @@ def _packed(tables: GainTables, at: Array, capacity: int) -> NDArray[np.intp]:
 def _finished(tables: GainTables, columns: NDArray[np.intp], capacity: int | None) -> Schedule:
     """Improve columns, one client at a time, and give them their gains."""
     if tables.clients <= MOVED:
-        columns = _improved(tables, columns.copy(), capacity)
+        columns = improve_gains(tables, columns.copy(), capacity)
     if tables.clients <= PAIRS and capacity is None:
-        columns = _paired(tables, columns)
+        columns = improve_pairs(tables, columns)
     gains = best_gains(tables, columns)
     return Schedule(columns, gap_of(tables, columns, gains), None, 0, gains=gains)
-
-
-def _improved(
-    tables: GainTables, columns: NDArray[np.intp], capacity: int | None
-) -> NDArray[np.intp]:
-    """Move one client after the other to its best column, until nobody gains by moving."""
-    total = tables.common.sum(axis=0)
-    identity = np.eye(total.shape[1])
-    q = tables.cross + np.einsum("itcf,cf->itc", tables.heard, total)
-    own = tables.base - (q**2 / tables.power).sum(axis=2)  # [m, T]
-    told = tables.heard * (q / tables.power)[..., None]  # [m, T, C, F]
-    load = np.bincount(columns, minlength=tables.slots)
-    rows = np.arange(tables.clients)
-    for _ in range(20):
-        heard, power = tables.heard[rows, columns], tables.power[rows, columns]
-        shared = identity + np.einsum("icf,icg,ic->cfg", heard, heard, 1 / power)
-        sums = told[rows, columns].sum(axis=0)
-        moved = 0
-        order = np.argsort(-(own[rows, columns] - own.min(axis=1)), kind="stable")
-        for i in order.tolist():
-            now = columns[i]
-            outer = np.einsum(
-                "tcf,tcg,tc->tcfg", tables.heard[i], tables.heard[i], 1 / tables.power[i]
-            )
-            rest, left = shared - outer[now], sums - told[i, now]
-            value = own[i].copy()
-            if total.shape[1]:
-                vector = left + told[i]
-                solved = np.linalg.solve(rest + outer, vector[..., None])[..., 0]
-                value += (vector * solved).sum(axis=(1, 2))
-            if capacity is not None:
-                value = np.where(
-                    (load >= capacity) & (np.arange(tables.slots) != now), np.inf, value
-                )
-            best = int(value.argmin())
-            if value[best] < value[now] - 1e-13 * abs(value[now]):
-                columns[i], moved = best, moved + 1
-                load[now] -= 1
-                load[best] += 1
-                shared, sums = rest + outer[best], left + told[i, best]
-        if not moved or (tables.clients > 1000 and moved < 1e-3 * tables.clients):
-            break
-    return columns
-
-
-def _paired(tables: GainTables, columns: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Move two clients at a time, where that helps; for few clients."""
-    evaluate, slots = gain_objective(tables), tables.slots
-    best = float(evaluate(columns[None])[0])
-    pairs = [(i, j) for i in range(tables.clients) for j in range(i)]
-    grid = np.indices((slots, slots)).reshape(2, -1)
-    for _ in range(5):
-        before = best
-        for i, j in pairs:
-            tried = np.repeat(columns[None], grid.shape[1], axis=0)
-            tried[:, i], tried[:, j] = grid
-            values = evaluate(tried)
-            place = int(values.argmin())
-            if values[place] < best - 1e-13 * abs(best):
-                best, columns = float(values[place]), tried[place]
-        if best == before:
-            break
-    return columns

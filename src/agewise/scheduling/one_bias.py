@@ -171,9 +171,9 @@ def _scalar_of_many(
         if passes < PASSES and known[-1][1] ** 2 > 1e-2 * abs(value):  # too far off to mend
             at = _next_multiplier(scaled, known)
             continue
-        found = _make_up(picked, sample, columns, cost, float(bias[0]), at, counts)
-        if best is None or found.objective < best.objective:
-            best = found
+        schedule = _make_up(picked, sample, columns, cost, float(bias[0]), at, counts)
+        if best is None or schedule.objective < best.objective:
+            best = schedule
         best = replace(
             best, lower_bound=min(bound, best.objective), multipliers=proven_at, iterations=passes
         )
@@ -236,7 +236,7 @@ def _make_up(
     share = sample.between(*ends, -rest)
     spent = float((sample.u[rows, chosen] * sample.weight).sum())
     total = bias - sample.bias(chosen) + float((share * sample.b).sum())
-    made = cost - spent + float((share * np.where(share > 0, sample.u, 0)).sum()) + total**2
+    objective = cost - spent + float((share * np.where(share > 0, sample.u, 0)).sum()) + total**2
     allocation = None
     columns = columns.copy()
     columns[picked] = share.argmax(axis=1)
@@ -244,4 +244,4 @@ def _make_up(
         allocation = np.zeros((len(columns), share.shape[1]), dtype=np.int64)
         allocation[np.arange(len(columns)), columns] = counts
         allocation[picked] = share
-    return Schedule(columns, made, None, 0, allocation=allocation)
+    return Schedule(columns, objective, None, 0, allocation=allocation)

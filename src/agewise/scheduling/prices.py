@@ -57,12 +57,12 @@ def by_prices(
     tilted = at if tilted is None else tilted
     columns, _, _, _ = _ask_priced(tables, tilted, prices, capacity)
     columns = _relieve(tables, columns, tilted, prices, capacity)
-    columns = _settle(tables, columns, tilted, capacity)
+    columns = _move_to_room(tables, columns, tilted, capacity)
     columns = _rebalance(tables, columns, at, prices, capacity)
-    made = _as_schedule_blocks(tables, columns)
+    schedule = _as_schedule_blocks(tables, columns)
     return replace(
-        made,
-        lower_bound=min(best_bound, made.objective),
+        schedule,
+        lower_bound=min(best_bound, schedule.objective),
         multipliers=at,
         prices=prices,
         iterations=REFINEMENTS,
@@ -118,8 +118,8 @@ def _sampled_prices(
         point = np.asarray(result.x)
     negative(point, heat)
     stiffness = (chance * (1 - chance)).sum(axis=0) / heat / share
-    found = point * unit
-    return found[:dimensions], found[dimensions:], np.maximum(stiffness, 1e-300)
+    solution = point * unit
+    return solution[:dimensions], solution[dimensions:], np.maximum(stiffness, 1e-300)
 
 
 def _ask_priced(
@@ -154,7 +154,7 @@ def _tilt(sample: Tables, at: Array, prices: Array, capacity: float, share: floa
 
     def off(lean: Array) -> Array:
         columns = _ask_priced(sample, lean, prices, room)[0]
-        columns = _settle(sample, _relieve(sample, columns, lean, prices, room), lean, room)
+        columns = _move_to_room(sample, _relieve(sample, columns, lean, prices, room), lean, room)
         return np.asarray(sample.b[rows, columns].sum(axis=0) / share - at)
 
     tilted = at.copy()
@@ -228,7 +228,7 @@ def _by_flow(tables: Tables, capacity: int) -> NDArray[np.intp]:
     return columns
 
 
-def _settle(
+def _move_to_room(
     tables: Tables, columns: NDArray[np.intp], at: Array, capacity: int
 ) -> NDArray[np.intp]:
     """Let clients move to slots with room where that is cheaper for them, who gains most first."""

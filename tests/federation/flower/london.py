@@ -1,12 +1,15 @@
 """The London plan on nodes in this process."""
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 from grid import InProcessGrid, Node
 
 import agewise as aw
-from agewise.federation.flower import client_app
+from agewise.federation.flower import client_app, server_app
 from agewise.federation.flower.node import write_node
-from agewise.federation.flower.server_app import carry_out
+from agewise.federation.flower.publication import Publisher
 from agewise.federation.flower.transport import FlowerSettings
 
 PROBLEM = aw.scenarios.london()
@@ -31,6 +34,12 @@ def node(folder, name, stand_in=True, policy=aw.Policy(), problem=PROBLEM):  # n
 def settings(**changes):
     base = {"run": "run", "private": False, "wait": 60.0, "slot_timeout": 60.0}
     return FlowerSettings(**{**base, **changes})
+
+
+def carry_out(grid, plan, settings, folder=None):
+    """The ServerApp's work, published in a folder, or nowhere that anybody looks."""
+    with tempfile.TemporaryDirectory() as away:
+        return server_app.carry_out(grid, plan, settings, Publisher(folder or Path(away)))
 
 
 def run(nodes, plan=PLAN, **changes):

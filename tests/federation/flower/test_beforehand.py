@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from grid import InProcessGrid, Node, failing
-from london import NAMES, PLAN, PROBLEM, kinds, node, run, settings
+from london import NAMES, PLAN, PROBLEM, carry_out, kinds, node, run, settings
 
 import agewise as aw
 from agewise.federation.flower import client_app
 from agewise.federation.flower.node import write_node
-from agewise.federation.flower.server_app import carry_out
 
 
 def cannot_pay(tmp_path):

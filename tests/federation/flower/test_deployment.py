@@ -10,6 +10,7 @@ from flwr.common.config import parse_config_args
 
 import agewise as aw
 from agewise.federation.flower import membership
+from agewise.federation.flower.commands import healthy
 from agewise.federation.flower.deployment import (
     Deployment,
     change_layout,
@@ -17,7 +18,7 @@ from agewise.federation.flower.deployment import (
     init_deployment,
 )
 from agewise.federation.flower.node import Node
-from agewise.federation.flower.supervisor import bring_down, bring_up, healthy, read_state
+from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
 
 LONDON = aw.scenarios.london()
 
@@ -100,8 +101,13 @@ def test_folders_that_are_not_empty_are_left_alone(tmp_path):
     with pytest.raises(aw.InvalidInput, match="agewise deploy init"):
         Deployment.load(tmp_path)
     (tmp_path / "deployment.json").write_text('{"version": 9}')
-    with pytest.raises(aw.InvalidInput, match="version 9"):
+    with pytest.raises(aw.InvalidInput, match="version is 9; allowed: 1"):
         Deployment.load(tmp_path)
+    init_deployment(tmp_path / "fed", LONDON)
+    path = tmp_path / "fed" / "deployment.json"
+    path.write_text(path.read_text().replace('"port": ', '"prot": ', 1))
+    with pytest.raises(aw.InvalidInput, match=r"prot is not a known key.*Did you mean port\?"):
+        Deployment.load(tmp_path / "fed")
 
 
 @pytest.mark.parametrize(
@@ -117,6 +123,22 @@ def test_a_certificate_must_be_one(tmp_path):
     for name, words in (("ca.crt", "a PEM file"), ("none.crt", "No such file")):
         with pytest.raises(aw.InvalidInput, match=words):
             elsewhere(tmp_path / "d", "127.0.0.1:9", tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"epsilon": 0.5}, "its own target ε = 0.1"),
+        ({"learner": aw.Histogram()}, "learner is .*histogram"),
+        ({"aggregate_at": 12}, "aggregate_at is 12"),
+    ],
+)
+def test_a_plan_that_nodes_would_refuse_is_not_submitted(tmp_path, change, why):
+    init_deployment(tmp_path / "fed", LONDON, tls=False)
+    plan = aw.plan(LONDON.replace(**change))
+    with pytest.raises(aw.InvalidInput, match=f"node.toml states.*{why}"):
+        aw.run(plan, "flower", folder=tmp_path / "run", deployment=tmp_path / "fed")
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_is_down_is_down(tmp_path):
@@ -136,9 +158,11 @@ def test_what_is_down_is_down(tmp_path):
     [
         ("version = 2", "version"),
         ("ledger = 5", "ledger"),
-        ('records = { kind = "rumour" }', "records"),
+        ('records = { kind = "rumour" }', "kind is 'rumour'; allowed: 'readings' or 'simulated'"),
         ("not toml", "valid TOML"),
-        ("policy = { max_aged_epsilon = -1.0 }", "max_aged_epsilon"),
+        ("policy = { max_aged_epsilon = -1.0 }", r"toml: policy\.max_aged_epsilon is -1"),
+        ("policy = { max_age = 1.0 }", r"policy\.max_age is not a known key; allowed: max_aged_e"),
+        ("ledgers = 5", r"ledgers is not a known key.*Did you mean ledger\?"),
     ],
 )
 def test_odd_node_configurations_are_refused(tmp_path, change, words):
@@ -153,7 +177,15 @@ def test_odd_node_configurations_are_refused(tmp_path, change, words):
         lines = [line for line in lines if not line.startswith(f"{key} =")]
     path.write_text("\n".join([change, *lines]))
     with pytest.raises(aw.InvalidInput, match=words):
-        Node(path).profile  # noqa: B018
+        Node(path)
+
+
+def test_a_fault_in_the_scenario_of_a_node_names_its_file(tmp_path):
+    deployment = init_deployment(tmp_path / "fed", LONDON, tls=False)
+    path = tmp_path / "fed" / deployment.nodes[0].folder / "node.toml"
+    path.write_text(path.read_text().replace("\nepsilon = 0.1", "\nepsilon = -1.0"))
+    with pytest.raises(aw.InvalidInput, match=rf"{path}: scenario: epsilon is -1"):
+        Node(path)
 
 
 def test_choices_that_the_nodes_make_are_refused(tmp_path):

@@ -8,13 +8,17 @@ import json
 
 import numpy as np
 import pytest
-from flwr.app import Error, Message
+from flwr.app import Context, Error, Message, RecordDict
 from grid import InProcessGrid, Node
+from typer.testing import CliRunner
 
 import agewise as aw
-from agewise.federation.flower import client_app, engine, server_app
+from agewise.cli import app
+from agewise.federation.flower import client_app, engine
 from agewise.federation.flower.deployment import Deployment
+from agewise.federation.flower.publication import RESULT, STEPS, folder_in
 from agewise.federation.flower.server_app import make_server_app
+from agewise.federation.flower.submission import Submission
 
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)
@@ -23,33 +27,24 @@ NAMES = [c.name for c in PROBLEM.clients]
 
 @pytest.fixture
 def federation(monkeypatch):
-    """Nodes by client, made from the deployment's files when a run is first submitted."""
-    nodes, grids = {}, []
-    monkeypatch.setattr(engine, "bring_up", lambda _: None)
+    """Nodes by client; what is submitted runs on them at once, and publishes as it would."""
+    nodes, grids = {name: Node(client_app.app, None) for name in NAMES}, []
+    monkeypatch.setattr(engine, "bring_up", lambda *_, **__: None)
     monkeypatch.setattr(engine, "bring_down", lambda _: None)
+    monkeypatch.setattr(Submission, "_status", lambda _: "finished:completed")
 
-    class Submission:
-        def __init__(self, deployment, app, plan, watch):
-            for one in Deployment.load(deployment.folder).nodes:
-                path = deployment.folder / one.folder / "node.toml"
-                made = nodes.setdefault(one.name, Node(client_app.app, None))
-                made.config = {"agewise-config": str(path)}
-            self.app, self.grid = app / "agewise_run", InProcessGrid(nodes.values())
-            grids.append(self.grid)
+    def submit(deployment, app):
+        for one in Deployment.load(deployment.folder).nodes:
+            path = deployment.folder / one.folder / "node.toml"
+            nodes[one.name].config = {"agewise-config": str(path)}
+        grids.append(InProcessGrid(nodes.values()))
+        context = Context(len(grids), 0, {}, RecordDict(), {})
+        monkeypatch.setenv("FLWR_HOME", deployment.environment["FLWR_HOME"])
+        with contextlib.suppress(aw.RunIncomplete):
+            make_server_app(app / "agewise_run")(grids[-1], context)
+        return str(len(grids))
 
-        def wait(self):
-            found = []
-            with pytest.MonkeyPatch.context() as patch, contextlib.suppress(aw.RunIncomplete):
-                publish = lambda server, **facts: found.append(  # noqa: E731
-                    json.loads(json.dumps({**facts, "journal": server.inputs}))
-                )
-                patch.setattr(server_app, "_publish", publish)
-                make_server_app(self.app)(self.grid, None)
-            return found[0]
-
-    monkeypatch.setattr(engine, "Submission", Submission)
-    for name in NAMES:
-        nodes[name] = Node(client_app.app, None)
+    monkeypatch.setattr(engine, "submit", submit)
     return nodes, grids
 
 
@@ -110,3 +105,100 @@ def test_a_budget_that_is_refused_beforehand_has_its_exit_code(tmp_path, federat
     nodes["client 2"].fault = refusing("query", "ledger")
     with pytest.raises(aw.RunIncomplete, match="ledger"):
         aw.resume(tmp_path / "run")
+
+
+class Killed(BaseException):
+    """What ends a process at once."""
+
+
+def published_in(folder, number=1):
+    return folder_in(folder / "deployment" / "flwr", number)
+
+
+def test_guarantee_a_result_is_taken_over_though_its_submitter_was_killed(
+    tmp_path, federation, monkeypatch
+):
+    _, grids = federation
+    folder, told = tmp_path / "run", []
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Submission, "wait", killed)
+        with pytest.raises(Killed):
+            aw.run(PLAN, "flower", np.random.default_rng(11), folder=folder)
+    result = aw.resume(folder, watch=lambda step, *_: told.append(step.what))
+    assert result.model == aw.run(PLAN, rng=np.random.default_rng(11)).model
+    assert len(grids) == 1  # nobody was asked again
+    assert told.count("uploaded") == len(NAMES)
+
+
+def test_a_run_that_left_no_result_is_submitted_again(tmp_path, federation, monkeypatch):
+    _, grids = federation
+    folder = tmp_path / "run"
+
+    def die(*_):
+        (published_in(folder) / RESULT).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Submission, "wait", die)
+        with pytest.raises(KeyboardInterrupt):
+            aw.run(PLAN, "flower", np.random.default_rng(11), folder=folder)
+    result = aw.resume(folder)
+    assert result.model == aw.run(PLAN, rng=np.random.default_rng(11)).model
+    assert len(grids) == 2
+    for name in NAMES:
+        assert len(events(folder, name)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "why"),
+    [
+        (RESULT, lambda text: text[: len(text) // 2], "EOF while parsing"),
+        (RESULT, lambda text: text.replace('"run": "', '"run": "other '), "of run 'other "),
+        (RESULT, lambda text: text.replace('"version": 1', '"version": 2'), "version"),
+        (RESULT, lambda _: "[]", "should be an object"),
+        (STEPS, lambda text: text + "{}\n", "line 19"),
+    ],
+)
+def test_what_no_serverapp_of_this_run_wrote_is_refused(
+    tmp_path, federation, monkeypatch, name, damage, why
+):
+    folder, wait = tmp_path / "run", Submission.wait
+
+    def tampered(submission):
+        path = published_in(folder) / name
+        path.write_text(damage(path.read_text()))
+        return wait(submission)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Submission, "wait", tampered)
+        with pytest.raises(aw.RunIncomplete, match=why) as refusal:
+            aw.run(PLAN, "flower", np.random.default_rng(11), folder=folder)
+    assert str(published_in(folder) / name) in str(refusal.value)
+    assert not (folder / "record.json").exists()
+    (folder / "submission.json").unlink()  # as it says
+    assert aw.resume(folder).model == aw.run(PLAN, rng=np.random.default_rng(11)).model
+
+
+def test_a_result_on_another_machine_is_copied_and_taken_over(tmp_path, federation, monkeypatch):
+    _, grids = federation
+    there, wait = tmp_path / "there", Submission.wait
+
+    def out_of_sight(submission):
+        submission.publication.folder.rename(there)
+        return wait(submission)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Submission, "wait", out_of_sight)
+        command = ["run", "--engine", "flower", "--seed", "11", "--out", str(tmp_path / "runs")]
+        told = str(CliRunner().invoke(app, command).exception)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert "not on this machine: it is where the ServerApp ran, in the folder agewise/1 of" in told
+    assert f"Copy that folder to {published_in(folder)}, then resume the run" in told
+    assert "Released already: nothing (as far as this folder tells" in told
+    there.rename(published_in(folder))
+    assert aw.resume(folder).participants == tuple(NAMES)
+    assert len(grids) == 1

@@ -88,7 +88,7 @@ def test_guarantee_the_update_is_bounded_noised_and_recorded(tmp_path):
     assert event.private
     assert event.sensitivity == pytest.approx(2.0)
     assert event.aged_epsilon <= PROBLEM.epsilon
-    assert event.epsilon == pytest.approx(planned.classical_epsilon, rel=1e-6)
+    assert event.classical_epsilon == pytest.approx(planned.classical_epsilon, rel=1e-6)
     assert event.scale >= 2.0 / planned.classical_epsilon * (1 - 1e-9)
     out = reply.content["arrays"]["w"].numpy()
     assert out.shape == (2, 3)

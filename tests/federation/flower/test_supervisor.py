@@ -37,12 +37,17 @@ def start(tmp_path):
         "import sys; from agewise.federation.flower import supervisor as s;"
         "s.healthy = lambda d: True;"
         f"s.Deployment.environment = property(lambda d: {environment!r});"
-        "s.Supervisor(s.Deployment.load(sys.argv[1])).run()"
+        "s.Supervisor(s.Deployment.load(sys.argv[1]), *map(int, sys.argv[2:])).run()"
+    )
+    owner = (
+        "import os, subprocess, sys;"
+        f"subprocess.run([sys.executable, '-c', {code!r}, sys.argv[1], str(os.getpid())])"
     )
     started = []
 
-    def begin(made):
-        started.append(subprocess.Popen([sys.executable, "-c", code, str(made.folder)]))
+    def begin(made, owned=False):
+        program = owner if owned else code
+        started.append(subprocess.Popen([sys.executable, "-c", program, str(made.folder)]))
         return started[-1]
 
     yield begin
@@ -102,6 +107,16 @@ def test_one_supervisor_a_folder_and_no_orphans(tmp_path, start):
     assert bring_down(made)  # there is no supervisor, but what it left is ended
     assert not any(running(group) for group in children)
     assert not bring_down(made)
+
+
+def test_a_federation_of_one_process_ends_with_it(tmp_path, start):
+    made = init_deployment(tmp_path / "fed", LONDON, tls=False)
+    owner = start(made, owned=True)
+    wait(lambda: is_up(made))
+    children = groups(made)
+    owner.kill()
+    wait(lambda: read_state(made) is None)
+    wait(lambda: not any(running(group) for group in children))
 
 
 @pytest.mark.parametrize("spelling", ["fed", "./fed/", "elsewhere/../fed", "link"])

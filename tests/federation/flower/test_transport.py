@@ -1,25 +1,18 @@
 """The ServerApp and the ClientApp, on a grid in this process."""
 
-import base64
 import json
-import zlib
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from grid import InProcessGrid, Node, failing
-from london import NAMES, PLAN, PROBLEM, events, kinds, node, run, settings
+from london import NAMES, PLAN, PROBLEM, carry_out, events, kinds, node, run, settings
 
 import agewise as aw
-from agewise.federation.flower import client_app, server_app
+from agewise.federation.flower import client_app
 from agewise.federation.flower.node import write_node
-from agewise.federation.flower.server_app import carry_out
+from agewise.federation.flower.publication import Publication
 from agewise.federation.flower.transport import FlowerTransport
-
-
-def published(lines):
-    packed = next(line for line in lines if line.startswith("agewise-result")).split()[1]
-    return json.loads(zlib.decompress(base64.b64decode(packed)))
 
 
 def test_guarantee_the_model_is_the_local_engines(nodes):
@@ -31,15 +24,35 @@ def test_guarantee_the_model_is_the_local_engines(nodes):
     ]
 
 
-def test_what_is_published_builds_the_server_anew(nodes, monkeypatch):
-    lines = []
-    monkeypatch.setattr(server_app, "log", lambda _, form, *words: lines.append(form % words))
-    server = run(nodes)
-    document = published(lines)
+@pytest.mark.parametrize("mechanism", [{}, {"mechanism": "gaussian", "delta": 1e-6}])
+@pytest.mark.parametrize(
+    "learner", [aw.Mean(), aw.Histogram(), aw.Statistics([[1, 20], [1, 50], [0, 100], [0, 200]])]
+)
+def test_guarantee_every_learner_and_mechanism_gives_the_local_engines_model(
+    tmp_path, learner, mechanism
+):
+    problem = PROBLEM.replace(learner=learner, **mechanism)
+    policy, plan = aw.Policy(max_delta=1e-6), aw.plan(problem)
+    nodes = {name: node(tmp_path, name, policy=policy, problem=problem) for name in NAMES}
+    grid, folder = InProcessGrid(nodes.values()), tmp_path / "published"
+    outcome = carry_out(grid, plan, settings(), folder).finish()
+    assert outcome.aggregate == aw.run(plan, rng=np.random.default_rng(11)).aggregate
+    assert Publication(folder, "run").result().model == outcome.model
+
+
+def test_what_is_published_builds_the_server_anew(nodes, tmp_path):
+    grid, folder = InProcessGrid(nodes.values()), tmp_path / "published"
+    server = carry_out(grid, PLAN, settings(), folder)
+    found = Publication(folder, "run")
+    result = found.result()
     again = aw.federation.server.Server(PLAN, "run", private=False)
-    for entry in document["journal"]:
+    for entry in result.journal:
         again.feed(entry)
-    assert again.finish().model == server.finish().model == document["model"]
+    assert again.finish().model == server.finish().model == result.model
+    told = [step for step, *_ in found.steps()]
+    assert [s for s in told if s.what == "uploaded"] == [
+        s for s in server.steps if s.what == "uploaded"
+    ]
 
 
 @pytest.mark.parametrize("code", [2, 5, 8])
@@ -214,23 +227,24 @@ def test_nobody_uploads_in_anothers_name(nodes):
     assert server.rejected["wrong sender"] + server.rejected["malformed"] >= 1
 
 
-def test_a_name_belongs_to_its_key(nodes):
+def test_a_name_belongs_to_its_key(nodes, tmp_path):
     grid = InProcessGrid([Node(client_app.app, nodes["client 1"].config), *nodes.values()])
     numbers = {name: 102 + i for i, name in enumerate(NAMES)}  # 101 is the impostor
-    server = carry_out(grid, PLAN, settings(nodes=numbers))
+    server = carry_out(grid, PLAN, settings(nodes=numbers), tmp_path / "published")
+    steps = Publication(tmp_path / "published", "run").steps()
+    told = [step.why for step, *_ in steps if step.what == "connected"]
+    assert told == ["1 of 3", "2 of 3", "3 of 3"]
     assert server.finish().model == aw.run(PLAN, rng=np.random.default_rng(11)).model
     assert all(target != 101 for target, m in grid.pushed if m.metadata.message_type == "train")
 
 
-def test_a_grid_that_fails_still_gets_a_result_published(nodes, monkeypatch):
-    lines = []
-    monkeypatch.setattr(server_app, "log", lambda _, form, *words: lines.append(form % words))
+def test_a_grid_that_fails_still_gets_a_result_published(nodes, tmp_path):
     grid = InProcessGrid(nodes.values())
     grid.get_node_ids = lambda: (_ for _ in ()).throw(OSError("gone"))
     with pytest.raises(OSError, match="gone"):
-        carry_out(grid, PLAN, settings())
-    document = published(lines)
-    assert document["failure"] == "OSError in the ServerApp"
+        carry_out(grid, PLAN, settings(), tmp_path / "published")
+    result = Publication(tmp_path / "published", "run").result()
+    assert (result.failure, result.exit_code) == ("OSError in the ServerApp", 4)
 
 
 def test_a_node_that_always_fails_is_not_stormed(nodes):
@@ -241,21 +255,6 @@ def test_a_node_that_always_fails_is_not_stormed(nodes):
     carry_out(grid, PLAN, settings(on_missing="renormalise", slot_timeout=60.0))
     asked = [m for target, m in grid.pushed if target == 103 and "train" in m.metadata.message_type]
     assert len(asked) == 6  # after 1, 2, 4, 8, 16 seconds more each time
-
-
-def test_a_stranger_cannot_write_our_log_lines(nodes, tmp_path, monkeypatch):
-    from agewise.federation.flower.submission import LINE
-
-    lines = []
-    monkeypatch.setattr(server_app, "log", lambda _, form, *words: lines.append(form % words))
-    name = "agewise-result eJyrVg=="
-    other = aw.Problem([aw.Client(name, PROBLEM.clients[0].process)], 10, 0.1)
-    nodes["stranger"] = node(tmp_path, name, problem=other)
-    run(nodes)
-    assert sum("agewise-result" in line for line in lines) == 1  # the true one
-    assert LINE.match("\x1b[92mINFO \x1b[0m:      agewise-result abc")[2] == "abc"
-    assert LINE.match("\x1b[92mINFO \x1b[0m:      x agewise-result abc") is None
-    assert LINE.match("agewise-result abc") is None
 
 
 def test_what_was_released_is_sent_again_without_the_records(tmp_path):

@@ -9,12 +9,13 @@ import socket
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import tomli_w
 
 from agewise.checks import whole
+from agewise.documents import Entry, read_document
 from agewise.errors import InvalidInput
 from agewise.federation.flower import require_flower
 from agewise.federation.flower.certificates import (
@@ -49,6 +50,15 @@ class Node:
     port: int
 
 
+class _Layout(Entry):
+    version: Literal[1]
+    host: str
+    port: int
+    tls: bool
+    nodes: list[Node]
+    node_config: str = ""
+
+
 @dataclass(frozen=True)
 class Deployment:
     """A SuperLink and its nodes, as laid out in a folder."""
@@ -67,23 +77,17 @@ class Deployment:
         place = Path(folder).resolve()
         try:
             document = json.loads((place / "deployment.json").read_text(encoding="utf-8"))
-            if document["version"] != VERSION:
-                raise InvalidInput(
-                    "deployment", f"{folder} of version {document['version']}", f"version {VERSION}"
-                )
-            nodes = tuple(Node(**node) for node in document["nodes"])
-            where, further = (document["host"], document["port"]), document.get("node_config", "")
-            return cls(place, *where, document["tls"], nodes, str(further))
         except FileNotFoundError:
             raise InvalidInput(
                 "deployment", str(folder), "a folder made by: agewise deploy init"
             ) from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, InvalidInput):
-                raise
+        except (OSError, ValueError) as error:
             raise InvalidInput(
                 "deployment", f"{folder} ({error})", "a folder made by: agewise deploy init"
             ) from None
+        layout = read_document(_Layout, document, str(place / "deployment.json"))
+        where = layout.host, layout.port, layout.tls
+        return cls(place, *where, tuple(layout.nodes), layout.node_config)
 
     @property
     def address(self) -> str:
@@ -218,7 +222,7 @@ def init_deployment(
         Node(c.name, f"nodes/{index:03d}-{quote(c.name, safe='')[:60]}", at)
         for index, (c, at) in enumerate(zip(problem.clients, ports[1:], strict=True), start=1)
     )
-    made = Deployment(place, host, ports[0], tls, nodes, further)
+    deployment = Deployment(place, host, ports[0], tls, nodes, further)
     (place / "server").mkdir(parents=True)
     (place / "flwr").mkdir()
     write_private(place / "server" / "superexec.secret", os.urandom(32).hex().encode())
@@ -240,9 +244,9 @@ def init_deployment(
         make_certificates(place, host)
         for node in nodes:
             make_node_key(place / node.folder)
-    write_units(made)
-    _write_connection(made)
-    return made
+    write_units(deployment)
+    _write_connection(deployment)
+    return deployment
 
 
 def change_layout(
@@ -252,16 +256,15 @@ def change_layout(
 
     Keys, certificates, node files and ledgers stay; commands and systemd units are written anew.
     """
-    made = deployment
     if node_config is not None:
-        made = replace(made, node_config=checked_node_config(node_config))
+        deployment = replace(deployment, node_config=checked_node_config(node_config))
     if port is not None:
-        ports = _ports(port, len(made.nodes))
-        nodes = [replace(n, port=at) for n, at in zip(made.nodes, ports[1:], strict=True)]
-        made = replace(made, port=ports[0], nodes=tuple(nodes))
-    write_units(made)
-    _write_connection(made)
-    return made
+        ports = _ports(port, len(deployment.nodes))
+        nodes = [replace(n, port=at) for n, at in zip(deployment.nodes, ports[1:], strict=True)]
+        deployment = replace(deployment, port=ports[0], nodes=tuple(nodes))
+    write_units(deployment)
+    _write_connection(deployment)
+    return deployment
 
 
 def checked_node_config(text: str) -> str:
@@ -270,7 +273,7 @@ def checked_node_config(text: str) -> str:
     from flwr.common.config import parse_config_args  # noqa: PLC0415
 
     form = 'key=value pairs with spaces between, as in: data="/srv/meters" batch-size=32'
-    pairs = [found[0] for found in PAIR.finditer(text)]
+    pairs = [pair[0] for pair in PAIR.finditer(text)]
     if PAIR.sub("", text).strip():
         raise InvalidInput("node_config", text, form)
     try:
@@ -329,10 +332,10 @@ def elsewhere(
     if authority is not None:
         (place / "ca").mkdir(parents=True)
         (place / "ca" / "ca.crt").write_bytes(authority)
-    made = Deployment(place, host, port, authority is not None, ())
+    deployment = Deployment(place, host, port, authority is not None, ())
     (place / "flwr").mkdir(parents=True)
-    _write_connection(made)
-    return made
+    _write_connection(deployment)
+    return deployment
 
 
 def checked_address(
@@ -359,23 +362,25 @@ def checked_address(
     return host, int(port), authority
 
 
-def _write_connection(made: Deployment) -> None:
+def _write_connection(deployment: Deployment) -> None:
     """Write what Flower's commands and ours need to know, the latter last."""
-    connection: dict[str, Any] = {"address": made.address, "insecure": True}
-    if made.tls:
-        authority = str(made.folder / "ca" / "ca.crt")
-        connection = {"address": made.address, "root-certificates": authority}
+    connection: dict[str, Any] = {"address": deployment.address, "insecure": True}
+    if deployment.tls:
+        authority = str(deployment.folder / "ca" / "ca.crt")
+        connection = {"address": deployment.address, "root-certificates": authority}
     home = {"superlink": {"default": PROFILE, PROFILE: connection}}
-    (made.folder / "flwr" / "config.toml").write_text(tomli_w.dumps(home), encoding="utf-8")
+    (deployment.folder / "flwr" / "config.toml").write_text(tomli_w.dumps(home), encoding="utf-8")
     document = {
         "version": VERSION,
-        "host": made.host,
-        "port": made.port,
-        "tls": made.tls,
-        "nodes": [vars(node) for node in made.nodes],
-        "node_config": made.node_config,
+        "host": deployment.host,
+        "port": deployment.port,
+        "tls": deployment.tls,
+        "nodes": [vars(node) for node in deployment.nodes],
+        "node_config": deployment.node_config,
     }
-    (made.folder / "deployment.json").write_text(json.dumps(document, indent=2), encoding="utf-8")
+    (deployment.folder / "deployment.json").write_text(
+        json.dumps(document, indent=2), encoding="utf-8"
+    )
 
 
 def _ports(first: int, nodes: int) -> list[int]:

@@ -14,7 +14,9 @@ import numpy as np
 
 from agewise.checks import positive, whole
 from agewise.errors import InvalidInput
+from agewise.federation.client import OrderRefused
 from agewise.federation.flower import require_flower
+from agewise.federation.flower.commands import answers, healthy
 from agewise.federation.flower.deployment import (
     Deployment,
     busy_ports,
@@ -23,8 +25,10 @@ from agewise.federation.flower.deployment import (
     elsewhere,
     init_deployment,
 )
-from agewise.federation.flower.submission import Submission
-from agewise.federation.flower.supervisor import answers, bring_down, bring_up, healthy, read_state
+from agewise.federation.flower.node import Node
+from agewise.federation.flower.publication import Published
+from agewise.federation.flower.submission import Submission, submit
+from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
 from agewise.federation.journal import RunFolder, Settings, how_to_retry
 from agewise.federation.local import Clock, make_settings
 from agewise.federation.result import RunResult, Watcher, conclude
@@ -33,6 +37,8 @@ from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
 
+SUBMISSION = "submission.json"
+"""The file of a run's folder that names a submission whose result is not in the record yet."""
 APP = """\
 [build-system]
 requires = ["hatchling"]
@@ -106,8 +112,8 @@ def run_on_flower(
         checked_address(superlink, root_certificates)
         if not answers(superlink, root_certificates):
             raise _nobody_at(superlink)
-        made = elsewhere(place / "deployment", superlink, root_certificates)
-        settings = replace(settings, deployment=str(made.folder))
+        connection = elsewhere(place / "deployment", superlink, root_certificates)
+        settings = replace(settings, deployment=str(connection.folder))
     elif deployment is None:
         if sources is not None and rng is None:
             raise InvalidInput(
@@ -129,6 +135,8 @@ def run_on_flower(
         _refuse_choices(policy=policy, sources=sources, starts_at=starts_at or None, rng=rng)
         there = Deployment.load(deployment)
         settings = replace(settings, stand_in=_stand_in(there, plan))
+        if on_missing == "fail":
+            _refuse_other(there, plan)
         _refuse_down(there)
     return _follow(RunFolder.create(place, plan, settings), plan, settings, watch)
 
@@ -157,34 +165,62 @@ def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | N
         place.refuse_passed(settings)
         own = settings.deployment is None
         deployment = Deployment.load(place.path / "deployment" if own else str(settings.deployment))
-        if own and busy_ports(deployment):  # others have taken them since the run began
-            deployment = change_layout(deployment, port=0)
-        with _up(deployment, own):
-            app = _write_app(place.path / "app", plan, settings, deployment)
-            found = Submission(deployment, app, plan, _keeping(place, settings, watch)).wait()
+        found = _published(place, plan, settings, deployment, _keeping(place, settings, watch))
         try:
-            for entry in found["journal"]:
-                server.feed(entry)
-            server.failure = found.get("failure") or server.failure
-            if server.failure is None and server.finish().model != found["model"]:
-                raise KeyError("model")
-        except (KeyError, TypeError, AttributeError, InvalidInput) as error:
-            raise RunIncomplete(
-                f"what the ServerApp published makes no sense ({error!r}). What was released is in "
-                "the ledgers; resume the run."
-            ) from None
-        place.keep_only(server)
-        source = _simulated(plan, deployment)
-        try:
-            return conclude(server, place, source, {})
+            _take_over(server, found)
+            place.keep_only(server)
+            return conclude(server, place, _simulated(plan, deployment), {})
         except RunIncomplete as failure:
             again = how_to_retry(place, settings)
-            if found.get("exit_code") == BudgetExceeded.exit_code:
+            if found.exit_code == BudgetExceeded.exit_code:
                 why = f"{failure} The client's own log says what remains. {again}"
                 raise BudgetExceeded(why.rstrip()) from None
             raise RunIncomplete(f"{failure} {again}".rstrip()) from None
+        finally:  # a resumed run is to ask again
+            (place.path / SUBMISSION).unlink(missing_ok=True)
     finally:
         place.close()
+
+
+def _take_over(server: Server, found: Published) -> None:
+    """Feed a server with all that reached the ServerApp's; refuse a result that is not its."""
+    try:
+        for entry in found.journal:
+            server.feed(entry)
+        server.failure = found.failure or server.failure
+        if server.failure is None and server.finish().model != found.model:
+            raise KeyError("model")
+    except (KeyError, TypeError, AttributeError, InvalidInput) as error:
+        raise RunIncomplete(
+            f"what the ServerApp published makes no sense ({error!r}). What was released is in "
+            "the ledgers."
+        ) from None
+
+
+def _published(
+    place: RunFolder, plan: Plan, settings: Settings, deployment: Deployment, watch: Watcher
+) -> Published:
+    """Submit the run and wait for its result; or go on with what was submitted before."""
+    own = settings.deployment is None
+    earlier = _submitted(place)
+    if earlier is not None:
+        submission = Submission(deployment, earlier, settings.run, watch)
+        if submission.has_result() or not (own or submission.has_failed()):
+            return submission.wait()
+    with _up(deployment, own) as up:
+        app = _write_app(place.path / "app", plan, settings, up)
+        number = submit(up, app)
+        place.write(SUBMISSION, json.dumps({"flower_run": number}))
+        return Submission(up, number, settings.run, watch).wait()
+
+
+def _submitted(place: RunFolder) -> str | None:
+    """Flower's number of a run whose result has not been taken over yet."""
+    try:
+        number = json.loads((place.path / SUBMISSION).read_text(encoding="utf-8"))["flower_run"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return number if isinstance(number, str) and number.isdecimal() else None
 
 
 def _keeping(place: RunFolder, settings: Settings, watch: Watcher | None) -> Watcher:
@@ -193,7 +229,7 @@ def _keeping(place: RunFolder, settings: Settings, watch: Watcher | None) -> Wat
     def watching(step: Step, closed: int, total: int) -> None:
         if step.what == "began":
             with contextlib.suppress(ValueError):
-                place.settle(replace(settings, started=float(step.why)))
+                place.write_settings(replace(settings, started=float(step.why)))
         if watch is not None:
             watch(step, closed, total)
 
@@ -201,15 +237,18 @@ def _keeping(place: RunFolder, settings: Settings, watch: Watcher | None) -> Wat
 
 
 @contextlib.contextmanager
-def _up(deployment: Deployment, own: bool) -> Iterator[None]:
+def _up(deployment: Deployment, own: bool) -> Iterator[Deployment]:
     """A federation that is up: our own for the time of the run, or the one that is there."""
     if not own:
         _refuse_down(deployment)
-        yield
+        yield deployment
         return
+    bring_down(deployment)  # what is left of it, if the run was killed
+    if busy_ports(deployment):  # others have taken them since the run began
+        deployment = change_layout(deployment, port=0)
     try:
-        bring_up(deployment)
-        yield
+        bring_up(deployment, stays=False)
+        yield deployment
     finally:
         bring_down(deployment)
 
@@ -222,7 +261,7 @@ def _refuse_down(deployment: Deployment) -> None:
     word = "is down" if read_state(deployment) is None else "is starting"
     raise InvalidInput(
         "deployment",
-        f"{deployment.folder} {word}: no SuperLink at {deployment.address}",
+        f"{deployment.folder}, which {word} (no SuperLink at {deployment.address})",
         "one that is up",
         f"agewise deploy up {deployment.folder}",
     )
@@ -247,7 +286,7 @@ def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deploym
     (folder / "pyproject.toml").write_text(APP, encoding="utf-8")
     (code / "__init__.py").write_text("", encoding="utf-8")
     (code / "plan.json").write_text(plan.to_json(), encoding="utf-8")
-    told = {
+    sent = {
         "run": settings.run,
         "private": not settings.stand_in,
         "on_missing": settings.on_missing,
@@ -259,7 +298,7 @@ def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deploym
         "nodes": deployment.node_numbers(),
         "at_once": settings.at_once,
     }
-    (code / "settings.json").write_text(json.dumps(told), encoding="utf-8")
+    (code / "settings.json").write_text(json.dumps(sent), encoding="utf-8")
     (code / "client_app.py").write_text(
         "from agewise.federation.flower import client_app\n\napp = client_app.app\n",
         encoding="utf-8",
@@ -275,12 +314,12 @@ def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deploym
 
 def _node_documents(deployment: Deployment) -> dict[str, dict[str, Any]]:
     """What the nodes' files say, where they are on this machine."""
-    found = {}
+    configured = {}
     for node in deployment.nodes:
         with contextlib.suppress(OSError, ValueError):
             text = (deployment.folder / node.folder / "node.toml").read_text(encoding="utf-8")
-            found[node.name] = tomllib.loads(text)
-    return found
+            configured[node.name] = tomllib.loads(text)
+    return configured
 
 
 def _stand_in(deployment: Deployment, plan: Plan) -> bool:
@@ -305,6 +344,25 @@ def _stand_in(deployment: Deployment, plan: Plan) -> bool:
             "all of them, or none",
         )
     return kinds == {True}
+
+
+def _refuse_other(deployment: Deployment, plan: Plan) -> None:
+    """Refuse a plan that nodes on this machine would refuse, before anything is submitted."""
+    server, here = Server(plan, "run"), _node_documents(deployment)
+    folders = {node.name: deployment.folder / node.folder for node in deployment.nodes}
+    for slot in range(1, plan.problem.aggregate_at + 1):
+        for order in server.orders(slot):
+            if order.client not in here:
+                continue
+            try:
+                Node(folders[order.client] / "node.toml").check(order)
+            except OrderRefused as refusal:
+                raise InvalidInput(
+                    "plan",
+                    f"not what the nodes of {deployment.folder} follow",
+                    "the choices that each node's node.toml states",
+                    f"{refusal}. Run what the deployment was laid out for, or lay out another one.",
+                ) from None
 
 
 def _simulated(plan: Plan, deployment: Deployment) -> Callable[[str], DataSource] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +12,8 @@ from agewise.federation.flower.deployment import Deployment
 from agewise.federation.flower.supervisor import read_state
 from agewise.federation.flower.units import PROFILE
 from agewise.federation.server import RunIncomplete
+from agewise.progress import Progress
+from agewise.wording import listed
 
 NUMBER = re.compile(r"SuperNode ID: (\d+)")
 """By this line of its log a node without a key says which number it was given."""
@@ -24,23 +25,23 @@ def joined_nodes(deployment: Deployment, state: dict[str, Any]) -> dict[str, boo
     answer = ask_flower(deployment, "supernode", "list", PROFILE)
     listed = {str(one["node-id"]): one for one in answer.get("nodes") or []}
     keyed = deployment.node_numbers() or {}
-    found = {}
+    members = {}
     for node in deployment.nodes:
         process = state["processes"].get(node.name)
         number = str(keyed.get(node.name) or _number_in_log(deployment, node.name))
         one = listed.get(number)
-        found[node.name] = (
+        members[node.name] = (
             process is not None
             and process["running"]
             and one is not None
             and one["status"] == "online"
             and _instant(one["online-at"]) > process["started"] - 1  # told in whole seconds
         )
-    return found
+    return members
 
 
 def wait_for_nodes(
-    deployment: Deployment, wait: float, progress: Callable[[int, int], None] | None = None
+    deployment: Deployment, wait: float, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Return the state once all nodes have joined; raise, naming the others, if time is over."""
     until = time.time() + wait
@@ -55,11 +56,10 @@ def wait_for_nodes(
         if not absent:
             return state
         if time.time() > until:
-            logs = ", ".join(f"{name!r} (log: {deployment.log_of(name)})" for name in absent[:5])
-            more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
+            logs = listed([f"{name!r} (log: {deployment.log_of(name)})" for name in absent], 5)
             raise RunIncomplete(
                 f"{len(absent)} of {len(joined)} nodes have not joined the SuperLink at "
-                f"{deployment.address} after {wait:g} s: {logs}{more}. They are still tried: "
+                f"{deployment.address} after {wait:g} s: {logs}. They are still tried: "
                 f"agewise deploy status {deployment.folder} shows how they stand, "
                 f"agewise deploy down {deployment.folder} stops them."
             )

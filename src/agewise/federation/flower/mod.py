@@ -117,9 +117,9 @@ class PlanHelper:
         names, here = {c.name for c in self.plan.problem.clients}, set(grid.get_node_ids())
         if self.keyed is not None:
             return {n: at for n, at in self.keyed.items() if n in names and at in here}
-        found = introductions(grid, here)
+        introduced = introductions(grid, here)
         known: dict[str, int] = {}
-        for node, (name, *_) in sorted(found.items()):
+        for node, (name, *_) in sorted(introduced.items()):
             if name in known:
                 raise InvalidInput(
                     "nodes", f"{known[name]} and {node} both claim client {name!r}", "one each"
@@ -189,7 +189,7 @@ def _terms(node: Node, order: Order, bound: float) -> Terms:
     if order.client != client.name or order.fingerprint != client.process.fingerprint:
         raise OrderRefused(f"an order for {order.client!r} reached client {client.name!r}")
     replace(profile, estimator=None, calibration=None, learner=None).refuse_other(order)
-    refuse_shift(client.process, profile.starts_at, order.aggregate_at)
+    refuse_shift(client.process, profile.starts_at)
     return outside_terms(
         replace(client, weight=None),
         profile.target(profile.calibration or "sharp"),

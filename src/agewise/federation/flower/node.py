@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
+from agewise.documents import Entry, read_document
 from agewise.errors import InvalidInput
 from agewise.federation.client import (
     ClientAgent,
@@ -29,38 +30,27 @@ from agewise.federation.sources import DataSource, SimulatedRecords, load_readin
 from agewise.privacy.account import Policy
 from agewise.privacy.ledger import Ledger
 from agewise.problem import Problem
-from agewise.scenario import first_complaint, problem_from_dict, problem_to_dict
+from agewise.scenario import InvalidScenario, problem_from_dict, problem_to_dict
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _Simulated(_Entry):
+class _Simulated(Entry):
     kind: Literal["simulated"]
     seed: Annotated[int, Field(ge=0)]
 
 
-class _Readings(_Entry):
+class _Readings(Entry):
     kind: Literal["readings"]
     path: str
 
 
-class _Limits(_Entry):
-    max_aged_epsilon: float | None = None
-    max_classical_epsilon: float | None = None
-    window: int | None = None
-    max_delta: float = 0.0
-
-
-class NodeConfig(_Entry):
+class NodeConfig(Entry):
     """What a node's TOML file says."""
 
     version: Literal[1] = 1
     ledger: str
     starts_at: Annotated[int, Field(ge=0)] = 0
     stand_in_seed: Annotated[int, Field(ge=0)] | None = None
-    policy: _Limits
+    policy: Policy
     records: Annotated[_Simulated | _Readings, Field(discriminator="kind")]
     scenario: dict[str, Any]
 
@@ -72,16 +62,15 @@ class Node:
         self.path = Path(path)
         try:
             document = tomllib.loads(self.path.read_text(encoding="utf-8"))
-            self.config = NodeConfig.model_validate(document)
-            self.problem = problem_from_dict(self.config.scenario)
+            self.config = read_document(NodeConfig, document, str(path))
+            self.problem = problem_from_dict(document["scenario"])
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8 text"
             raise InvalidInput("node configuration", f"{path} ({reason})", "a TOML file") from None
         except tomllib.TOMLDecodeError as error:
             raise InvalidInput("node configuration", f"{path} ({error})", "valid TOML") from None
-        except ValidationError as error:
-            bad = first_complaint(error)
-            raise InvalidInput(f"{path}: {bad.field}", bad.value, bad.allowed, bad.remedy) from None
+        except InvalidScenario as error:
+            raise InvalidScenario(error.problems, f"{path}: scenario") from None
         if len(self.problem.clients) != 1:
             raise InvalidInput(
                 f"{path}: scenario", f"{len(self.problem.clients)} clients", "this node's client"
@@ -98,8 +87,7 @@ class Node:
     @property
     def profile(self) -> Profile:
         """What this node's client knows and demands."""
-        policy = Policy(**self.config.policy.model_dump())
-        return Profile.of(self.client, self.problem, policy, self.config.starts_at)
+        return Profile.of(self.client, self.problem, self.config.policy, self.config.starts_at)
 
     def answer(self, order: Order) -> tuple[bytes, int]:
         """Carry an order out; return the bytes to send and how many readings were clipped.
@@ -114,6 +102,11 @@ class Node:
                 self.profile, self._source(order.aggregate_at), ledger, self._noise()
             )
             return agent.answer(order), agent.clipped
+
+    def check(self, order: Order) -> None:
+        """Raise if this node's configuration alone forbids an order; touch no records or ledger."""
+        unread = SimulatedRecords(self.client, 0)
+        ClientAgent(self.profile, unread, None, self._noise()).check(order)
 
     def rehearse(self, order: Order) -> None:
         """Raise what `answer` would raise for this order now; release nothing, make no ledger."""
@@ -143,14 +136,14 @@ class Node:
         records = self.config.records
         if isinstance(records, _Simulated):
             return SimulatedRecords(self.client, records.seed)
-        found = load_readings(self.path.parent / records.path, aggregate_at)
-        if self.client.name not in found:
+        sources = load_readings(self.path.parent / records.path, aggregate_at)
+        if self.client.name not in sources:
             raise InvalidInput(
                 f"readings of client {self.client.name!r}",
                 f"none in {records.path}",
                 "the client's own records",
             )
-        return found[self.client.name]
+        return sources[self.client.name]
 
 
 def write_node(

@@ -12,11 +12,9 @@ import fcntl
 import json
 import os
 import signal
-import ssl
 import subprocess
 import sys
 import time
-import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,10 +22,11 @@ from typing import Any
 import psutil
 
 from agewise.errors import InvalidInput
-from agewise.federation.flower.commands import ask_flower
+from agewise.federation.flower.commands import ask_flower, healthy
 from agewise.federation.flower.deployment import REGISTERED, Deployment, busy_ports
 from agewise.federation.flower.units import PROFILE
 from agewise.federation.server import RunIncomplete
+from agewise.wording import listed
 
 PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)
 """Seconds before a process is started again, the last one for good."""
@@ -56,11 +55,10 @@ class _Child:
 class Supervisor:
     """Starts the processes of a deployment and starts them again when they end."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        self.deployment = deployment
+    def __init__(self, deployment: Deployment, owner: int | None = None) -> None:
+        self.deployment, self.owner = deployment, owner
         (deployment.folder / "logs").mkdir(exist_ok=True)
-        self.stopping = False
-        self.ready = False
+        self.told = self.ready = False
         self.children = [
             _Child("superlink", deployment.superlink_command()),
             _Child("superexec", deployment.superexec_command()),
@@ -97,8 +95,13 @@ class Supervisor:
             end_orphans(self.deployment)
             state_file(self.deployment).unlink(missing_ok=True)
 
+    @property
+    def stopping(self) -> bool:
+        """Whether we were told to stop, or the process that we work for has ended."""
+        return self.told or (self.owner is not None and os.getppid() != self.owner)
+
     def _stop(self, *_: object) -> None:
-        self.stopping = True
+        self.told = True
 
     def _start(self, child: _Child) -> None:
         with self.deployment.log_of(child.name).open("ab") as log:
@@ -209,10 +212,10 @@ def _stored(deployment: Deployment) -> dict[str, Any] | None:
     """What a supervisor last said, whether it is still running or not."""
     try:
         state: dict[str, Any] = json.loads(state_file(deployment).read_text(encoding="utf-8"))
-        told = [state["supervisor"], state["born"]]
-        told += [one[key] for one in state["processes"].values() for key in ("pid", "born")]
-        if not all(isinstance(number, int | float) for number in told):
-            raise ValueError(told)
+        numbers = [state["supervisor"], state["born"]]
+        numbers += [one[key] for one in state["processes"].values() for key in ("pid", "born")]
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise ValueError(numbers)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -285,39 +288,22 @@ def end_orphans(deployment: Deployment) -> int:
     return count
 
 
-def healthy(deployment: Deployment) -> bool:
-    """Whether the SuperLink of a deployment answers."""
-    authority = deployment.folder / "ca" / "ca.crt" if deployment.tls else None
-    return answers(deployment.address, authority)
-
-
-def answers(address: str, authority: Path | str | None) -> bool:
-    """Whether there is a SuperLink at an address; by TLS if its CA is given."""
-    scheme, context = "http", None
-    try:
-        if authority is not None:
-            scheme, context = "https", ssl.create_default_context(cafile=str(authority))
-        with urllib.request.urlopen(
-            f"{scheme}://{address}/health", timeout=2, context=context
-        ) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
 def refuse_up(deployment: Deployment) -> None:
     """Raise if a deployment is up."""
     if read_state(deployment) is not None:
         raise InvalidInput(
             "deployment",
-            f"{deployment.folder} is up",
+            f"{deployment.folder}, which is up",
             "one that is down",
             f"agewise deploy status {deployment.folder}",
         )
 
 
-def bring_up(deployment: Deployment, wait: float = 60.0) -> dict[str, Any]:
-    """Start a supervisor in the background; return when its processes have been started."""
+def bring_up(deployment: Deployment, wait: float = 60.0, *, stays: bool = True) -> dict[str, Any]:
+    """Start a supervisor in the background; return when its processes have been started.
+
+    Unless it `stays`, it ends with this process, however that ends.
+    """
     refuse_up(deployment)
     end_orphans(deployment)
     state_file(deployment).unlink(missing_ok=True)
@@ -325,15 +311,16 @@ def bring_up(deployment: Deployment, wait: float = 60.0) -> dict[str, Any]:
     if busy:
         raise InvalidInput(
             "port",
-            ", ".join(f"{port} ({why})" for port, why in list(busy.items())[:3]),
+            listed([f"{port} ({why})" for port, why in busy.items()], 3),
             "ports that nobody listens on",
             f"Take free ones with: agewise deploy up {deployment.folder} --port 0. "
             "Nothing was started.",
         )
     (deployment.folder / "logs").mkdir(exist_ok=True)
+    owner = [] if stays else [str(os.getpid())]
     with deployment.log_of("supervisor").open("ab") as log:
         started = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(deployment.folder)],
+            [sys.executable, "-m", __name__, str(deployment.folder), *owner],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -393,4 +380,4 @@ def _end_supervisor(pid: int, born: float) -> None:
 
 
 if __name__ == "__main__":
-    Supervisor(Deployment.load(sys.argv[1])).run()
+    Supervisor(Deployment.load(sys.argv[1]), *map(int, sys.argv[2:])).run()

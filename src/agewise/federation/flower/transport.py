@@ -24,6 +24,7 @@ from agewise.federation.engine import Reply
 from agewise.federation.flower.client_app import RECORD, refusal_in
 from agewise.federation.messages import Order
 from agewise.federation.server import OnMissing, RunIncomplete, Step
+from agewise.wording import listed
 
 POLL = 0.5
 ANSWER_TIME = 45.0
@@ -73,14 +74,14 @@ def introductions(grid: Grid, nodes: set[int]) -> dict[int, tuple[str, float, fl
     order, sent = sorted(nodes), time.time()
     pushed = _push(grid, [_query(node, ANSWER_TIME) for node in order])
     waiting = {identity: node for node, identity in zip(order, pushed, strict=True) if identity}
-    found = {}
+    heard = {}
     while waiting and time.time() - sent < ANSWER_TIME:
         for message, node in _pull(grid, waiting):
             if not message.has_error():
-                found[node] = (*_said(message), sent, time.time())
+                heard[node] = (*_said(message), sent, time.time())
         if waiting:
             time.sleep(POLL)
-    return found
+    return heard
 
 
 def _said(message: Message) -> tuple[str, float]:
@@ -252,8 +253,8 @@ class FlowerTransport:
         if keyed is not None:
             here = {n: at for n, at in keyed.items() if n in self.names and at in alive}
             new, self.nodes = here.keys() - self.nodes.keys(), here
-            for name in sorted(new):
-                self.notice(Step(0, name, "connected", f"{len(here)} of {len(self.names)}"))
+            for count, name in enumerate(sorted(new), start=len(here) - len(new) + 1):
+                self.notice(Step(0, name, "connected", f"{count} of {len(self.names)}"))
             return
         self.nodes = {name: node for name, node in self.nodes.items() if node in alive}
         known = {*self.nodes.values(), *self.strangers, *(n for n, _ in self.challengers.values())}
@@ -313,5 +314,4 @@ class FlowerTransport:
 
 def some_of(names: set[str]) -> str:
     """Up to five names, and how many more there are."""
-    told = ", ".join(sorted(names)[:5])
-    return f"{told} and {len(names) - 5} more" if len(names) > 5 else told
+    return listed(sorted(names), 5)

@@ -15,30 +15,36 @@ PROFILE = "agewise"
 """Flower's name for the connection of a deployment."""
 
 
-def write_units(made: Deployment) -> None:
+def write_units(deployment: Deployment) -> None:
     """Write systemd units and plain commands for those who do not want our supervisor."""
-    units = made.folder / "systemd"
+    units = deployment.folder / "systemd"
     units.mkdir(exist_ok=True)
     lines = {
-        "agewise-superlink": made.superlink_command(),
-        "agewise-superexec": made.superexec_command(),
+        "agewise-superlink": deployment.superlink_command(),
+        "agewise-superexec": deployment.superexec_command(),
         **{
-            f"agewise-node-{index:03d}": made.node_command(node)
-            for index, node in enumerate(made.nodes, start=1)
+            f"agewise-node-{index:03d}": deployment.node_command(node)
+            for index, node in enumerate(deployment.nodes, start=1)
         },
     }
     kept = ("PATH", "FLWR_HOME", "FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")
-    settings = "\n".join(f'Environment="{k}={made.environment[k]}"' for k in kept)
+    settings = "\n".join(f'Environment="{k}={deployment.environment[k]}"' for k in kept)
     programs = Path(sys.executable).parent
-    exports = "\n".join(f"export {k}={shlex.quote(made.environment[k])}" for k in kept)
+    exports = "\n".join(f"export {k}={shlex.quote(deployment.environment[k])}" for k in kept)
     registered = (
         [
             shlex.join(
-                ["flwr", "supernode", "register", str(made.folder / n.folder / "node.pub"), PROFILE]
+                [
+                    "flwr",
+                    "supernode",
+                    "register",
+                    str(deployment.folder / n.folder / "node.pub"),
+                    PROFILE,
+                ]
             )
-            for n in made.nodes
+            for n in deployment.nodes
         ]
-        if made.tls
+        if deployment.tls
         else []
     )
     commands = [
@@ -46,7 +52,7 @@ def write_units(made: Deployment) -> None:
         *registered,
         *map(shlex.join, list(lines.values())[2:]),
     ]
-    (made.folder / "commands.txt").write_text(
+    (deployment.folder / "commands.txt").write_text(
         "# What agewise deploy up starts, a shell each; registrations once, when the SuperLink\n"
         f"# answers.\n{exports}\n\n" + "\n\n".join(commands) + "\n",
         encoding="utf-8",

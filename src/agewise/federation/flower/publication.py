@@ -1,0 +1,140 @@
+"""What a ServerApp publishes of a run: its steps as they happen, and its result, in files.
+
+Flower carries nothing from a ServerApp to whoever submitted it but a log, which is for people. So
+the files are in Flower's home on the machine where the ServerApp runs, in a folder for each run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from pydantic import TypeAdapter, ValidationError
+
+from agewise.federation.journal import write_whole
+from agewise.federation.server import RunIncomplete, Step
+
+STEPS, RESULT = "steps.jsonl", "result.json"
+LARGEST_RESULT = 2**28
+"""Bytes of a result that are read at most."""
+LONGEST_STEP = 2**20
+"""Bytes of a line of steps that are read at most."""
+
+Told = tuple[Step, int, int]
+"""A step, the slots closed by then, and the slots in all."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """The result of a run: everything that reached its server, and what came of it."""
+
+    run: str
+    journal: list[dict[str, Any]]
+    model: float | list[float] | None = None
+    failure: str | None = None
+    exit_code: int = 0
+    version: Literal[1] = 1
+
+
+@cache
+def _results() -> TypeAdapter[Published]:
+    return TypeAdapter(Published)
+
+
+@cache
+def _steps() -> TypeAdapter[Told]:
+    return TypeAdapter(Told)
+
+
+def folder_in(home: Path, flower_run: str | int) -> Path:
+    """Where a ServerApp publishes, by Flower's home and Flower's number of the run."""
+    return home / "agewise" / str(flower_run)
+
+
+class Publisher:
+    """Writes what is published of a run; whatever it has written survives a crash."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+
+    def step(self, step: Step, closed: int, total: int) -> None:
+        """Add a step. A `Watcher`."""
+        with (self.folder / STEPS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps([asdict(step), closed, total]) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def result(self, result: Published) -> None:
+        """Write the result, whole or not at all."""
+        write_whole(self.folder / RESULT, json.dumps(asdict(result)))
+
+
+class Publication:
+    """Reads what is published of a run, while it is being written."""
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self.folder, self.run = folder, run
+        self._read = 0
+        self._lines = 0
+
+    def steps(self) -> Iterator[Told]:
+        """The steps that have been added since the last time."""
+        try:
+            with (self.folder / STEPS).open("rb") as file:
+                file.seek(self._read)
+                for line in iter(lambda: file.readline(LONGEST_STEP), b""):
+                    if not line.endswith(b"\n"):
+                        if len(line) == LONGEST_STEP:
+                            self._refuse(STEPS, f"a line of over {LONGEST_STEP} bytes")
+                        return  # it is still being written
+                    self._read += len(line)
+                    self._lines += 1
+                    yield self._step(line)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._refuse(STEPS, str(error.strerror))
+
+    def _step(self, line: bytes) -> Told:
+        try:
+            return _steps().validate_json(line, strict=True)
+        except ValidationError as error:
+            self._refuse(STEPS, f"line {self._lines}: {_complaint(error)}")
+
+    def result(self) -> Published | None:
+        """The result; None if there is none yet."""
+        try:
+            with (self.folder / RESULT).open("rb") as file:
+                text = file.read(LARGEST_RESULT + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._refuse(RESULT, str(error.strerror))
+        if len(text) > LARGEST_RESULT:
+            self._refuse(RESULT, f"over {LARGEST_RESULT} bytes")
+        try:
+            found = _results().validate_json(text, strict=True)
+        except ValidationError as error:
+            self._refuse(RESULT, _complaint(error))
+        if found.run != self.run:
+            self._refuse(RESULT, f"of run {found.run!r}, not {self.run!r}")
+        return found
+
+    def _refuse(self, name: str, why: str) -> NoReturn:
+        raise RunIncomplete(
+            f"{self.folder / name} is not what the ServerApp of this run writes ({why}). What was "
+            "released is in the ledgers. To ask the clients again, delete submission.json in the "
+            "run's folder, then resume the run."
+        )
+
+
+def _complaint(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]
