@@ -12,7 +12,6 @@ from agewise.fitting.left_out import Forgone
 from agewise.fitting.measure import ClientFit
 from agewise.fitting.states import States
 from agewise.problem import Problem
-from agewise.process import MeasuredLaw
 from agewise.readings import Quality
 from agewise.readings.plausibility import Outliers
 from agewise.wording import listed, printable
@@ -100,9 +99,7 @@ class Fit:
     @property
     def coverage(self) -> str | None:
         """What simulations say of asymptotic limits from as many weeks; None for proven ones."""
-        weeks = [
-            c.process.weeks for c in self.problem.clients if isinstance(c.process, MeasuredLaw)
-        ]
+        weeks = [client.process.weeks for client in self.problem.clients]
         return coverage_sentence(min(weeks)) if self.limits == "asymptotic" else None
 
     def to_dict(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import numpy as np
 
 from agewise.planning.plan import Assignment
 from agewise.problem import Problem
-from agewise.process import MeasuredLaw
 from agewise.wording import listed
 
 BARE = 10.0
@@ -58,7 +57,7 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
     measured = {
         (c.process.confidence, c.process.basis, c.process.weeks, c.process.assumes)
         for c in problem.clients
-        if isinstance(c.process, MeasuredLaw)
+        if c.process.confidence < 1
     }
     for confidence, basis, weeks, assumes in sorted(measured):
         read = f", from {weeks} weeks of readings" if weeks else ""

@@ -79,6 +79,16 @@ class Process(Protocol):
         """What that confidence rests on, in words; empty where nobody says."""
         ...
 
+    @property
+    def basis(self) -> str:
+        """What kind of limit its Δ is: proven, or asymptotic."""
+        ...
+
+    @property
+    def weeks(self) -> int:
+        """How many weeks of readings it comes from; 0: none, or nobody says."""
+        ...
+
     def to_dict(self) -> dict[str, Any]:
         """The process as plain data, with its kind and without its states."""
         ...
