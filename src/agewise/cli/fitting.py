@@ -76,6 +76,14 @@ def fit_command(
     ledgers: Annotated[
         Path | None, typer.Option(help="With --count-epsilon: the clients' ledgers, to record it.")
     ] = None,
+    knowledge: Annotated[
+        bool,
+        typer.Option(
+            help="Measure how clients vary, by themselves and together, for better estimates and "
+            "promises that hold. Left out with --count-epsilon."
+        ),
+    ] = True,
+    factors: given.FactorsOption = None,
     unit: given.UnitOption = "",
     out: Annotated[Path, typer.Option(help="The scenario file to write.")] = Path("fitted.toml"),
     force: Annotated[bool, typer.Option("--force", help="Write over a scenario file.")] = False,
@@ -127,6 +135,8 @@ def fit_command(
             worst_limit=worst_limit,
             most_left_out=most_left_out,
             count_epsilon=count_epsilon,
+            knowledge=knowledge,
+            factors=factors,
             name=out.stem,
             unit=unit,
             progress=advance,
@@ -227,6 +237,15 @@ def _print(fitted: Fit) -> None:
             f"{fitted.states.error:.3g}{unit} (root mean square)",
         )
     )
+    if fitted.knowledge is not None:
+        known = fitted.knowledge
+        facts.append(
+            (
+                "known",
+                f"means and covariances over {known['days']} days, {known['factors']} common "
+                "factor(s)",
+            )
+        )
     facts += [("verdict", escape(line)) for line in checked.verdict]
     print_facts(screen, facts)
     print_table(

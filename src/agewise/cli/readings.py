@@ -86,6 +86,14 @@ CalendarOption = Annotated[
     bool,
     typer.Option("--calendar", help="The same as --given weekend."),
 ]
+FactorsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Common factors in what is known of the clients. Without a choice: as many as let odd "
+        "weeks foretell even ones best, six at most.",
+    ),
+]
 EachOption = Annotated[bool, typer.Option("--each", help="Every entity is a client of its own.")]
 AggregateOption = Annotated[
     str, typer.Option(help="Time of day of the aggregation, UTC; slots go back from there.")

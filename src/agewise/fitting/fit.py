@@ -18,7 +18,7 @@ from agewise.fitting.defaults import ADVERSARIES, LIMITS, SAMPLED, Adversary, Li
 from agewise.fitting.given import Classes, find_classes
 from agewise.fitting.laws import FEWEST_DAYS, Codes, CountNoise, checked_ages, window_starts
 from agewise.fitting.left_out import find_forgone, left_out, refuse_few
-from agewise.fitting.measure import Measure
+from agewise.fitting.measure import Measure, Part
 from agewise.fitting.report import Fit, origin
 from agewise.fitting.states import States, given_states, least_error_states
 from agewise.problem import Client, Problem
@@ -49,6 +49,8 @@ def fit(
     worst_limit: float = defaults.WORST_LIMIT,
     most_left_out: float = defaults.MOST_LEFT_OUT,
     count_epsilon: float | None = None,
+    knowledge: bool = True,
+    factors: int | None = None,
     name: str = "fitted",
     unit: str = "",
     progress: Progress | None = None,
@@ -81,6 +83,10 @@ def fit(
     laws, `population` and given states. The report about assumptions is not, and is for the
     fitter's eyes only. The limits are then wider, for all but `pairs` much wider: how days or
     entities differ would have to be looked up in the counts themselves.
+
+    With `knowledge`, means and covariances of the clients' shares in each state are measured too
+    (`agewise.fitting.knowledge`), with so many common `factors` (None: chosen by the readings), and
+    the estimator is `best`. With `count_epsilon` that is left out: it has no noise.
 
     Guarantees
         Under the stated adversary, with proven limits, and if the readings are sampled as stated,
@@ -149,6 +155,7 @@ def fit(
         clients.append(Client(part.client, process, samples=len(part.rows)))
         laws.append(law)
     problem = Problem(clients, slots, epsilon, name=name, unit=unit)
+    problem = _with_knowledge(problem, measure, parts, knowledge=knowledge, factors=factors)
     fitted = Fit(
         problem=problem,
         kind=kind,
@@ -167,7 +174,7 @@ def fit(
         left_out=tuple(elsewhere + left_out(parts, readings.entities, worst_limit)),
         noise=noise,
         outliers=find_outliers(readings.entities, readings.values, readings.day, readings.first),
-        forgone=find_forgone(problem, parts, measure),
+        forgone=find_forgone(problem, parts, measure, factors),
     )
     return replace(fitted, problem=problem.replace(origin=origin(fitted)))
 
@@ -190,6 +197,18 @@ def _refuse_senseless(
     if days <= FEWEST_DAYS:
         raise InvalidInput("readings", f"of {days} days", f"more than {FEWEST_DAYS} days")
     whole("slots", slots, 2, readings.values.shape[1] - FEWEST_DAYS * readings.day)
+
+
+def _with_knowledge(
+    problem: Problem, measure: Measure, parts: list[Part], *, knowledge: bool, factors: int | None
+) -> Problem:
+    """The problem with what the readings say of the clients together, if that may be told."""
+    if not knowledge or measure.noise is not None:
+        if factors is not None:
+            raise InvalidInput("factors", factors, "none without knowledge, or with count_epsilon")
+        return problem
+    measured = measure.knowledge(problem, [part.rows for part in parts if part.rows], factors)
+    return problem.replace(knowledge=measured, estimator="best")
 
 
 def _weekly(sampled: Sampled, count_epsilon: float | None) -> Sampled:

@@ -10,6 +10,7 @@ import numpy as np
 from agewise.arrays import Array
 from agewise.fitting.defaults import Limits, Sampled
 from agewise.fitting.given import Classes, class_masks
+from agewise.fitting.knowledge import daily_shares, measure_knowledge
 from agewise.fitting.laws import (
     Codes,
     CountNoise,
@@ -19,6 +20,8 @@ from agewise.fitting.laws import (
     fit_periodic,
     lag_pairs,
 )
+from agewise.knowledge import Measured
+from agewise.problem import Problem
 from agewise.process import MeasuredLaw, Process
 from agewise.process.asymptotic import critical_value
 from agewise.progress import Progress
@@ -37,6 +40,8 @@ DRAWN = {
     "entities": "entities are independent of each other, nothing moving them all together",
 }
 """What limits rest on, in words: they go with the law into statements."""
+WEEKS_APART = "weeks being independent of each other"
+"""What the promised loss rests on beside, in words."""
 STILL = "always in one state"
 UNUSABLE = "readings that cannot be used"
 
@@ -183,6 +188,21 @@ class Measure:
             else fit_periodic(codes, self.values, day, shift)
         )
         return chain, ClientFit(client, self.names(rows), codes.size, 1.0, (), ())
+
+    def knowledge(
+        self, problem: Problem, rows: Sequence[list[int]], factors: int | None
+    ) -> Measured:
+        """What the readings say of the clients together; `rows` are those of each."""
+        days = daily_shares(
+            self.codes,
+            {client.name: mine for client, mine in zip(problem.clients, rows, strict=True)},
+            self.values.size,
+            self.readings.day,
+            first_slot=self.first_slot,
+            slots=self.slots,
+            starts=self.readings.first_of_day,
+        )
+        return measure_knowledge(days, self.values, problem.weights, factors, WEEKS_APART)
 
     def law(self, client: str, rows: list[int]) -> tuple[MeasuredLaw, ClientFit]:
         """A client's law, and how it was found."""

@@ -97,6 +97,12 @@ class Fit:
         return None if self.noise is None else self.noise.epsilon
 
     @property
+    def knowledge(self) -> dict[str, int] | None:
+        """From how many days it is known how clients vary, with how many common factors."""
+        known = self.problem.knowledge
+        return None if known is None else {"days": known.days, "factors": known.factors.shape[-1]}
+
+    @property
     def coverage(self) -> str | None:
         """What simulations say of asymptotic limits from as many weeks; None for proven ones."""
         weeks = [client.process.weeks for client in self.problem.clients]
@@ -123,6 +129,7 @@ class Fit:
             "outliers": [one.to_dict() for one in self.outliers],
             "forgone": [asdict(one) for one in self.forgone],
             "count_epsilon": self.count_epsilon,
+            "knowledge": self.knowledge,
             "warnings": list(self.warnings),
         }
 
@@ -155,7 +162,8 @@ def origin(fitted: Fit) -> str:
     elif fitted.noise is not None:
         said.append(
             f"The counts have noise, classical ε {fitted.noise.epsilon:g} about any 24 hours of an "
-            "entity; how far entities move together is therefore not told."
+            "entity; how far entities move together is therefore not told, and nothing is said of "
+            "how clients vary together: losses are those of independent records."
         )
     elif fitted.assumptions.together > TOGETHER:
         denied = f", and the limits, sampled by {fitted.sampled}, take it not to"

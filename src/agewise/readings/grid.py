@@ -20,6 +20,9 @@ from agewise.readings.plausibility import registers
 from agewise.readings.survey import DAY, GOOD, Grid, find_grid, survey, too_thin
 from agewise.readings.timed import timed_blocks
 
+WEEK = 7
+"""Days."""
+
 
 @dataclass(frozen=True)
 class Quality:
@@ -88,6 +91,26 @@ class Readings:
             raise InvalidInput("readings", "too few days to be split", "two days or more")
         later = self.first + timedelta(days=cut // self.day)
         return self._part(slice(None, cut), self.first), self._part(slice(cut, None), later)
+
+    def alternate_weeks(self, lead: int) -> tuple[Readings, Readings]:
+        """The first week and every other one after it, and the weeks between.
+
+        Both keep the whole time, without readings but in their weeks and `lead` slots before each,
+        so that windows that end in a week are whole.
+        """
+        week = WEEK * self.day
+        if lead >= week:
+            raise InvalidInput(
+                "slots", f"{lead + 1}", f"at most {week}, one week, to be judged by weeks"
+            )
+        at = np.arange(self.values.shape[1] + lead)
+        even = at // week % 2 == 0
+        parts = []
+        for mine in (even, ~even):
+            near = mine[: len(at) - lead] | mine[lead:]
+            part = replace(self, values=np.where(near, self.values, np.nan))
+            parts.append(part._part(slice(None), self.first))
+        return parts[0], parts[1]
 
     def _part(self, slots: slice, first: datetime) -> Readings:
         """Some of the slots; what was wrong with the file remains what it was."""
