@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -25,6 +25,7 @@ from agewise.wording import listed
 if TYPE_CHECKING:
     from agewise.fitting.adversary import Attack
     from agewise.fitting.backtest import Replayed
+    from agewise.readings import Readings
 
 commands = typer.Typer()
 IN_DOUBT = 0.05
@@ -32,9 +33,11 @@ IN_DOUBT = 0.05
 MANY = 6
 """Clients beyond which their ages are not spelt out."""
 SCHEMES = {
+    "nothing collected": "nothing collected",
+    "classical, fresh": "classical noise, fresh, what is known used",
     "plain": "records as collected",
     "propagated": "records moved forward",
-    "classical, fresh": "classical noise, fresh",
+    "best": "best estimate",
     "random": "a random schedule",
 }
 
@@ -65,6 +68,21 @@ def backtest(
     known: given.GivenOption = None,
     worst_limit: given.WorstLimitOption = defaults.WORST_LIMIT,
     most_left_out: given.MostLeftOutOption = defaults.MOST_LEFT_OUT,
+    factors: given.FactorsOption = None,
+    split: Annotated[
+        Literal["halves", "weeks"],
+        typer.Option(
+            help="halves: fitted to the first half of the days, judged on the second. weeks: "
+            "fitted to every other week, judged on those between, which seasons do not part."
+        ),
+    ] = "halves",
+    others: Annotated[
+        bool,
+        typer.Option(
+            "--others",
+            help="The adversary also knows the present mean of the others, in thirds (two states).",
+        ),
+    ] = False,
     unit: given.UnitOption = "",
     seed: Annotated[
         int, typer.Option(min=0, help="Of the adversary's noise and the random schedule.")
@@ -73,12 +91,13 @@ def backtest(
 ) -> None:
     """Replay recorded days: what plans would have cost, and whether an adversary beats the claim.
 
-    States and laws are fitted to the first half of the days, as agewise fit does; the second half
-    judges. An adversary who knows the law that --adversary grants them guesses each household's
-    present state from data of the oldest age with a limit, with noise by the fitted limits, and by
-    a fitted chain. Plans go through the local engine with private noise, on every day without gaps.
+    States, laws and what is known of the clients are fitted to half of the days, as agewise fit
+    does; the other half judges (--split). An adversary who knows the law that --adversary grants
+    them concludes each household's present state from data of the oldest age with a limit, with
+    noise by the fitted limits, and by a fitted chain. Plans are carried out on every day without
+    gaps, beside nothing collected and classical noise.
     """
-    from agewise.fitting.adversary import replay_adversary  # noqa: PLC0415
+    from agewise.fitting.adversary import replay_adversary, weigh_adversary  # noqa: PLC0415
     from agewise.fitting.backtest import replay_plans  # noqa: PLC0415
     from agewise.fitting.fit import fit  # noqa: PLC0415
     from agewise.fitting.halves import compare_halves  # noqa: PLC0415
@@ -86,7 +105,11 @@ def backtest(
     columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
     offered = given.choose_ages(ages)
     recorded = given.read(readings, columns, timezone, aggregate_at, slots, known)
-    before, after = recorded.readings.split(0.5)
+    before, after = (
+        recorded.readings.split(0.5)
+        if split == "halves"
+        else recorded.readings.alternate_weeks(recorded.slots - 1)
+    )
     chosen = given.choose_states(states, quantiles, least_error, before)
     members = given.choose_groups(groups, recorded.readings, each=each)
     with progress_bar("measuring") as advance:
@@ -104,6 +127,7 @@ def backtest(
             given=known,
             worst_limit=worst_limit,
             most_left_out=most_left_out,
+            factors=factors,
             unit=unit,
             progress=advance,
         )
@@ -112,13 +136,25 @@ def backtest(
     within = [f"Within the half fitted to: {line}" for line in fitted.assumptions.halves.verdict]
     warnings = [*halves.verdict, *within, *fitted.warnings]
     with people.status("replaying the adversary"):
-        attacks = replay_adversary(
-            fitted,
-            before,
-            after,
-            first_slot=recorded.first_slot,
-            collect_at=recorded.slots - max(fitted.ages),
-            seed=seed,
+        oldest = recorded.slots - max(fitted.ages)
+        attacks = (
+            weigh_adversary(
+                fitted,
+                before,
+                after,
+                first_slot=recorded.first_slot,
+                collect_at=oldest,
+                others=others,
+            )
+            if chosen.values.size == 2
+            else replay_adversary(
+                fitted,
+                before,
+                after,
+                first_slot=recorded.first_slot,
+                collect_at=oldest,
+                seed=seed,
+            )
         )
     with progress_bar("replaying plans") as advance:
         replayed = replay_plans(
@@ -130,9 +166,11 @@ def backtest(
             rng=generator(seed),
             progress=advance,
         )
+    warnings += [warning for row in replayed if (warning := _miss(row, split))]
     if as_json:
         print_json(
             {
+                "split": split,
                 "adversary": adversary,
                 "sampled": fitted.sampled,
                 "limits": fitted.limits,
@@ -151,8 +189,7 @@ def backtest(
         return
     screen = console()
     screen.print(
-        f"Fitted to {before.values.shape[1] // before.day} days, judged on the "
-        f"{after.values.shape[1] // after.day} after them; adversary: {adversary}, sampled: "
+        f"{_judged(before, after, split)}; adversary: {adversary}, sampled: "
         f"{fitted.sampled}, limits: {fitted.limits}, claimed ε = {epsilon:g}. "
         f"{len(fitted.left_out)} entities left out.",
         highlight=False,
@@ -166,6 +203,25 @@ def backtest(
                 highlight=False,
             )
     _print_plans(screen, replayed, unit)
+
+
+def _judged(before: Readings, after: Readings, split: str) -> str:
+    if split == "weeks":
+        return "Fitted to every other week, judged on those between"
+    days = [part.values.shape[1] // part.day for part in (before, after)]
+    return f"Fitted to {days[0]} days, judged on the {days[1]} after them"
+
+
+def _miss(row: Replayed, split: str) -> str:
+    """What to say of a promise that was not kept; nothing where it was."""
+    if not row.missed:
+        return ""
+    why = "" if split == "weeks" else " (--split weeks judges without the drift of seasons)"
+    return (
+        f"{SCHEMES[row.scheme].capitalize()}: the loss is {row.ratio:.2f} times what was promised, "
+        "by more than three standard errors. The days judged are unlike those fitted to: no "
+        f"promise foresees a drift{why}."
+    )
 
 
 def _noise(one: Attack) -> str:
@@ -220,6 +276,8 @@ def _print_plans(screen: Console, replayed: list[Replayed], unit: str) -> None:
         Column("ages", words=True),
         Column(f"mean loss{square}"),
         Column(f"promised{square}"),
+        Column("ratio"),
+        Column(f"above best estimate{square}", spare=True),
     ]
     rows = []
     for row in replayed:
@@ -227,5 +285,15 @@ def _print_plans(screen: Console, replayed: list[Replayed], unit: str) -> None:
         if len(row.ages) > MANY:
             ages = f"{min(row.ages)} to {max(row.ages)}"
         loss = f"{row.mean_loss:.1f} ± {row.standard_error:.1f}"
-        rows.append([SCHEMES[row.scheme], ages, loss, f"{row.promised:.1f}"])
+        above = f"{row.beyond_best:+.1f} ± {row.beyond_best_error:.1f}"
+        rows.append(
+            [
+                SCHEMES[row.scheme],
+                ages or "-",
+                loss,
+                f"{row.promised:.1f}",
+                f"{row.ratio:.2f}",
+                "-" if row.scheme == "best" else above,
+            ]
+        )
     print_table(screen, f"Plans over {replayed[0].days} recorded days", columns, rows)

@@ -24,8 +24,8 @@ FEWEST_WEEKS = 2
 """Weeks with whole days that knowledge needs: each is judged by the others."""
 MOST_FACTORS = 6
 """Factors at most, unless told how many: files grow with them, and plans take longer."""
-DIGITS = 10
-"""Significant digits kept: rounding stays far below what covariances allow."""
+DIGITS, EXACT_DIGITS = 6, 10
+"""Significant digits kept of means and loadings, and of covariances, which have to remain some."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ def measure_knowledge(
         days.clients,
         _rounded(days.shares.mean(axis=0)),
         _rounded(loadings),
-        _rounded(own),
-        _rounded(lagged),
+        _rounded(own, EXACT_DIGITS),
+        _rounded(lagged, EXACT_DIGITS),
         len(days.shares),
         assumes,
     )
@@ -213,8 +213,8 @@ def _not_negative(matrices: Array) -> Array:
     )
 
 
-def _rounded(array: Array) -> Array:
+def _rounded(array: Array, digits: int = DIGITS) -> Array:
     """The numbers with fewer digits, for the size of files."""
     size = np.abs(array)
-    place = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.where(size > 0, size, 1.0))))
+    place = 10.0 ** (digits - 1 - np.floor(np.log10(np.where(size > 0, size, 1.0))))
     return np.asarray(np.round(array * place) / place)
