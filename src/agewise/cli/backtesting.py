@@ -73,7 +73,8 @@ def backtest(
         Literal["halves", "weeks"],
         typer.Option(
             help="halves: fitted to the first half of the days, judged on the second. weeks: "
-            "fitted to every other week, judged on those between, which seasons do not part."
+            "fitted to every other week, judged on those between, and for plans the other way "
+            "round too; seasons do not part them."
         ),
     ] = "halves",
     others: Annotated[
@@ -98,39 +99,44 @@ def backtest(
     gaps, beside nothing collected and classical noise.
     """
     from agewise.fitting.adversary import replay_adversary, weigh_adversary  # noqa: PLC0415
-    from agewise.fitting.backtest import replay_plans  # noqa: PLC0415
+    from agewise.fitting.backtest import pool_replays, replay_plans  # noqa: PLC0415
     from agewise.fitting.fit import fit  # noqa: PLC0415
     from agewise.fitting.halves import compare_halves  # noqa: PLC0415
 
     columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
     offered = given.choose_ages(ages)
     recorded = given.read(readings, columns, timezone, aggregate_at, slots, known)
-    before, after = (
-        recorded.readings.split(0.5)
-        if split == "halves"
-        else recorded.readings.alternate_weeks(recorded.slots - 1)
-    )
-    chosen = given.choose_states(states, quantiles, least_error, before)
+    parts = [recorded.readings.split(0.5)]
+    if split == "weeks":
+        even, odd = recorded.readings.alternate_weeks(recorded.first_slot, recorded.slots)
+        parts = [(even, odd), (odd, even)]
     members = given.choose_groups(groups, recorded.readings, each=each)
-    with progress_bar("measuring") as advance:
-        fitted = fit(
-            before,
-            chosen,
-            epsilon=epsilon,
-            first_slot=recorded.first_slot,
-            slots=recorded.slots,
-            groups=members,
-            adversary=adversary,
-            sampled=sampled,
-            limits=limits,
-            ages=offered,
-            given=known,
-            worst_limit=worst_limit,
-            most_left_out=most_left_out,
-            factors=factors,
-            unit=unit,
-            progress=advance,
-        )
+    fits = []
+    for part, _ in parts:
+        chosen = given.choose_states(states, quantiles, least_error, part)
+        with progress_bar("measuring") as advance:
+            fits.append(
+                fit(
+                    part,
+                    chosen,
+                    epsilon=epsilon,
+                    first_slot=recorded.first_slot,
+                    slots=recorded.slots,
+                    groups=members,
+                    adversary=adversary,
+                    sampled=sampled,
+                    limits=limits,
+                    ages=offered,
+                    given=known,
+                    worst_limit=worst_limit,
+                    most_left_out=most_left_out,
+                    factors=factors,
+                    unit=unit,
+                    progress=advance,
+                )
+            )
+    fitted, (before, after) = fits[0], parts[0]
+    chosen = fitted.states
     whole = recorded.readings
     halves = compare_halves(chosen.index(whole.values), chosen.values, whole.day)
     within = [f"Within the half fitted to: {line}" for line in fitted.assumptions.halves.verdict]
@@ -156,16 +162,21 @@ def backtest(
                 seed=seed,
             )
         )
-    with progress_bar("replaying plans") as advance:
-        replayed = replay_plans(
-            fitted.problem,
-            after,
-            chosen,
-            {one.name: one.members for one in fitted.clients},
-            first_slot=recorded.first_slot,
-            rng=generator(seed),
-            progress=advance,
-        )
+    replays = []
+    for made, (_, judging) in zip(fits, parts, strict=True):
+        with progress_bar("replaying plans") as advance:
+            replays.append(
+                replay_plans(
+                    made.problem,
+                    judging,
+                    made.states,
+                    {one.name: one.members for one in made.clients},
+                    first_slot=recorded.first_slot,
+                    rng=generator(seed),
+                    progress=advance,
+                )
+            )
+    replayed = pool_replays(replays)
     warnings += [warning for row in replayed if (warning := _miss(row, split))]
     if as_json:
         print_json(
@@ -207,7 +218,9 @@ def backtest(
 
 def _judged(before: Readings, after: Readings, split: str) -> str:
     if split == "weeks":
-        return "Fitted to every other week, judged on those between"
+        return (
+            "Fitted to every other week and judged on those between; plans, the other way round too"
+        )
     days = [part.values.shape[1] // part.day for part in (before, after)]
     return f"Fitted to {days[0]} days, judged on the {days[1]} after them"
 

@@ -90,8 +90,8 @@ FactorsOption = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Common factors in what is known of the clients. Without a choice: as many as let odd "
-        "weeks foretell even ones best, six at most.",
+        help="Common factors in what is known of the clients. Without a choice: as few as let odd "
+        "weeks foretell even ones all but best, six at most.",
     ),
 ]
 EachOption = Annotated[bool, typer.Option("--each", help="Every entity is a client of its own.")]

@@ -363,7 +363,7 @@ def _judge(
 ) -> Attack:
     """Judge all parties together, and households each by itself; days of a week may depend."""
     allowed = math.exp(epsilon)
-    weeks = np.unique(np.concatenate([row.week for row in rows]))
+    weeks = np.unique(np.concatenate([row.week[np.isfinite(row.called[:, 0])] for row in rows]))
     if weeks.size < FEWEST_WEEKS:
         raise InvalidInput(
             "readings", f"{weeks.size} week(s) to judge by", f"{FEWEST_WEEKS} or more"

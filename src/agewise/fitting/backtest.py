@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -144,6 +144,27 @@ def replay_plans(
         )
         for name, found in losses.items()
     ]
+
+
+def pool_replays(parts: Sequence[Sequence[Replayed]]) -> list[Replayed]:
+    """The same schemes over several sets of days, each with plans of its own, as one.
+
+    Losses and promises are means over all days; ages are those of the first set.
+    """
+    pooled = []
+    for rows in zip(*parts, strict=True):
+        days = np.array([row.days for row in rows])
+        share = days / days.sum()
+        means = {
+            name: float(share @ [getattr(row, name) for row in rows])
+            for name in ("mean_loss", "promised", "beyond_best")
+        }
+        errors = {
+            name: float(np.linalg.norm(share * [getattr(row, name) for row in rows]))
+            for name in ("standard_error", "beyond_best_error")
+        }
+        pooled.append(replace(rows[0], days=int(days.sum()), **means, **errors))
+    return pooled
 
 
 def _error(losses: Array, week: NDArray[np.intp]) -> float:

@@ -24,6 +24,8 @@ FEWEST_WEEKS = 2
 """Weeks with whole days that knowledge needs: each is judged by the others."""
 MOST_FACTORS = 6
 """Factors at most, unless told how many: files grow with them, and plans take longer."""
+NEARLY = 1.02
+"""A factor more has to bring odd and even weeks nearer to each other by more than this."""
 DIGITS, EXACT_DIGITS = 6, 10
 """Significant digits kept of means and loadings, and of covariances, which have to remain some."""
 
@@ -81,8 +83,8 @@ def measure_knowledge(
 ) -> Measured:
     """Return means and covariances of shares, with common factors.
 
-    `factors` is how many (None: as many as let odd weeks foretell even ones best, and the other
-    way round; six at most). Factors are principal components, over slots, of the part of the
+    `factors` is how many (None: as few as let odd weeks foretell even ones all but best, and the
+    other way round; six at most). Factors are principal components, over slots, of the part of the
     weighted mean value that different clients have in common. What the factors leave of it counts
     as the clients' own, so that the mean of all clients varies in each slot, and with the
     aggregation slot, as it was measured to.
@@ -185,14 +187,14 @@ def _components(common: Array) -> tuple[Array, Array]:
 
 
 def _foretelling(odd: Array, even: Array) -> int:
-    """How many components of either half of the weeks come nearest to the other half."""
+    """How few components of either half of the weeks come (nearly) nearest to the other half."""
     distance = np.zeros(min(MOST_FACTORS, len(odd)) + 1)
     for mine, other in ((odd, even), (even, odd)):
         sizes, vectors = _components(mine)
         for count in range(distance.size):
             kept = (vectors[:, :count] * sizes[:count]) @ vectors[:, :count].T
             distance[count] += float(np.square(other - kept).sum())
-    return int(distance.argmin())
+    return int((distance <= NEARLY * distance.min()).argmax())
 
 
 def _covariances(own: Array, lagged: Array) -> tuple[Array, Array]:

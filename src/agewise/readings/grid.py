@@ -92,22 +92,20 @@ class Readings:
         later = self.first + timedelta(days=cut // self.day)
         return self._part(slice(None, cut), self.first), self._part(slice(cut, None), later)
 
-    def alternate_weeks(self, lead: int) -> tuple[Readings, Readings]:
-        """The first week and every other one after it, and the weeks between.
+    def alternate_weeks(self, first_slot: int, slots: int) -> tuple[Readings, Readings]:
+        """Windows of every other week from the first one on, and those of the weeks between.
 
-        Both keep the whole time, without readings but in their weeks and `lead` slots before each,
-        so that windows that end in a week are whole.
+        A window of `slots` starts in `first_slot` of each day (from 0). Both parts keep the whole
+        time, with readings only where their windows are; neighbouring windows share what they
+        overlap by.
         """
         week = WEEK * self.day
-        if lead >= week:
-            raise InvalidInput(
-                "slots", f"{lead + 1}", f"at most {week}, one week, to be judged by weeks"
-            )
-        at = np.arange(self.values.shape[1] + lead)
-        even = at // week % 2 == 0
+        if slots > week:
+            raise InvalidInput("slots", slots, f"at most {week}, one week, to be judged by weeks")
+        at = np.arange(self.values.shape[1]) - (first_slot - self.first_of_day) % self.day
         parts = []
-        for mine in (even, ~even):
-            near = mine[: len(at) - lead] | mine[lead:]
+        for parity in (0, 1):
+            near = (at // week % 2 == parity) | ((at - slots + 1) // week % 2 == parity)
             part = replace(self, values=np.where(near, self.values, np.nan))
             parts.append(part._part(slice(None), self.first))
         return parts[0], parts[1]
