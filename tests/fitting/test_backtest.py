@@ -154,7 +154,7 @@ def test_the_exact_ratio_is_that_of_the_tails():
 
 
 def test_who_knows_the_others_sees_through_a_claim_that_averages_over_days():
-    """On cold days they keep what they had, on warm days they turn it round: the mean tells which."""
+    """On cold days they keep what they had, on warm ones they turn it round: the mean tells."""
     rng = np.random.default_rng(4)
     high = np.zeros((40, 400 * 24), dtype=bool)
     for day in range(400):
