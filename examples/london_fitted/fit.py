@@ -32,6 +32,7 @@ def main(folder):
         epsilon=0.5,
         first_slot=FIRST,
         slots=SLOTS,
+        ages=range(1, SLOTS),
         groups=groups,
         adversary="population",
         confidence=CONFIDENCE,

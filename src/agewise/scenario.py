@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ from agewise.privacy.calibration import Rule
 from agewise.problem import Client, Objective, Problem
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, Process, birth_death
 from agewise.process.joint import as_states
+from agewise.process.measured import Basis
 from agewise.scenarios import BUILT_IN
 from agewise.wording import did_you_mean
 
@@ -31,6 +33,9 @@ VERSION = 1
 
 MOST_LINES = 100
 """Problems of one file beyond which they are counted only."""
+_NUMBER = r"[-+0-9.e]+"
+_ROWS = re.compile(rf"\[\n(?:\s*{_NUMBER},\n)+\s*\]")
+"""Lists of numbers, one per line as TOML writers have them: rows are a third of the size."""
 TEMPLATE = (files("agewise") / "template.toml").read_text(encoding="utf-8")
 """What `agewise init` writes."""
 
@@ -67,6 +72,10 @@ class _Measured(Entry):
     confidence: float
     day: int
     assumes: str = ""
+    basis: Basis = "proven"
+    weeks: int = 0
+    targets: list[float] = Field([])
+    sticks: list[list[float]] | None = None
 
     def build(self, states: list[float]) -> Process:
         return MeasuredLaw(
@@ -76,6 +85,10 @@ class _Measured(Entry):
             confidence=self.confidence,
             day=self.day,
             assumes=self.assumes,
+            basis=self.basis,
+            weeks=self.weeks,
+            targets=self.targets,
+            sticks=self.sticks,
         )
 
 
@@ -323,7 +336,8 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
 
 def dump_scenario(problem: Problem) -> str:
     """Return a problem as the text of a scenario file, which loads to an equal problem."""
-    return tomli_w.dumps(problem_to_dict(problem))
+    text = tomli_w.dumps(problem_to_dict(problem))
+    return _ROWS.sub(lambda row: f"[{', '.join(re.findall(_NUMBER, row[0]))}]", text)
 
 
 def _process_to_dict(client: Client) -> dict[str, Any]:

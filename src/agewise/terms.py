@@ -182,10 +182,11 @@ def _sharp(
     backward: Array,
     usable: NDArray[np.bool_],
 ) -> Array:
-    """The classical ε by what the method knows; where a law is not known whole, by Δ."""
+    """The classical ε by what the method knows; where a law is not known whole, by limits."""
     if not _rows(method):
         return sharp_inverse(MIXINGS[method].sharpness, targets, deltas, None)
-    sticks = deltas.copy()
+    limits = [j.stick_limit(target) for j, target in zip(joints, targets.tolist(), strict=True)]
+    sticks = np.minimum(deltas, limits)
     if usable.any():
         off = np.array([ROWS_OFF * joint.rounding for joint in joints])
         sticks[usable] = hockey_sticks(backward[usable], targets[usable], off[usable])

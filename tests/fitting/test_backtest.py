@@ -8,11 +8,13 @@ import pytest
 from test_fit import CHAIN, LONDON, readings, walk
 
 import agewise as aw
-from agewise.fitting.adversary import _judge, _Watched, replay_adversary
-from agewise.fitting.backtest import replay_plans
+from agewise.fitting.adversary import _judge, _Watched, replay_adversary, weigh_adversary
+from agewise.fitting.backtest import Replayed, pool_replays, replay_plans
 from agewise.fitting.fit import fit
 from agewise.fitting.states import given_states
 from agewise.readings import read_readings
+
+SCHEMES = ["nothing collected", "classical, fresh", "plain", "propagated", "best", "random"]
 
 
 def test_losses_on_readings_that_keep_to_the_law_are_as_promised():
@@ -28,10 +30,45 @@ def test_losses_on_readings_that_keep_to_the_law_are_as_promised():
         rng=np.random.default_rng(1),
         draws=1,
     )
-    assert [row.scheme for row in rows] == ["plain", "propagated", "classical, fresh", "random"]
+    assert [row.scheme for row in rows] == SCHEMES
     for row in rows:
         assert row.days == 400
         assert abs(row.mean_loss - row.promised) < 4 * row.standard_error, row
+        assert not row.missed
+
+
+def test_what_is_expected_over_the_noise_is_what_runs_of_the_engine_come_to():
+    found = readings(walk(12, 60, seed=3))
+    states = given_states([10, 20], found.values)
+    problem = aw.Problem([aw.Client("all", CHAIN, samples=12)], 4, 0.5)
+    rows, drawn = (
+        replay_plans(
+            problem,
+            found,
+            states,
+            {"all": found.entities},
+            first_slot=5,
+            rng=np.random.default_rng(1),
+            draws=draws,
+        )
+        for draws in (0, 40)
+    )
+    assert rows[0].mean_loss == drawn[0].mean_loss  # nothing collected needs no noise
+    for expected, one in zip(rows[1:], drawn[1:], strict=True):
+        assert one.mean_loss == pytest.approx(expected.mean_loss, rel=0.25), one
+        assert one.promised == expected.promised
+    assert next(row for row in rows if row.scheme == "best").beyond_best == 0
+
+
+def test_two_sets_of_days_are_judged_as_one():
+    one = Replayed("best", 10, 4.0, 0.3, 5.0, (1,), 0.0, 0.0)
+    two = Replayed("best", 30, 8.0, 0.4, 6.0, (2,), 1.0, 0.2)
+    (both,) = pool_replays([[one], [two]])
+    assert (both.days, both.mean_loss, both.promised, both.ages) == (40, 7.0, 5.75, (1,))
+    assert both.standard_error == pytest.approx(np.hypot(0.25 * 0.3, 0.75 * 0.4))
+    assert (both.beyond_best, both.beyond_best_error) == pytest.approx((0.75, 0.15))
+    assert both.ratio == 7 / 5.75
+    assert both.missed
 
 
 def test_days_with_gaps_are_not_replayed():
@@ -49,7 +86,16 @@ def test_days_with_gaps_are_not_replayed():
         replay_plans(problem, empty, states, {"all": found.entities}, **choices)
 
 
-def attacked(values, *, epsilon=0.1, adversary="household", each=True, levels=(10, 20)):
+def attacked(
+    values,
+    *,
+    epsilon=0.1,
+    adversary="household",
+    each=True,
+    levels=(10, 20),
+    attack=replay_adversary,
+    **known,
+):
     before, after = readings(values).split(0.5)
     states = given_states(levels, before.values)
     groups = {name: [name] for name in before.entities} if each else None
@@ -63,12 +109,19 @@ def attacked(values, *, epsilon=0.1, adversary="household", each=True, levels=(1
         adversary=adversary,
         worst_limit=1.0,
     )
-    return replay_adversary(made, before, after, first_slot=5)
+    return attack(made, before, after, first_slot=5, **known)
 
 
+ATTACKS = [replay_adversary, weigh_adversary]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize(("adversary", "each"), [("household", True), ("population", False)])
-def test_guarantee_a_habit_breaks_the_chains_claim_and_not_the_measured_one(adversary, each):
-    honest, naive = attacked(walk(40, 400, memory=0.6, seed=2), adversary=adversary, each=each)
+def test_guarantee_a_habit_breaks_the_chains_claim_and_not_the_measured_one(
+    adversary, each, attack
+):
+    values = walk(40, 400, memory=0.6, seed=2)
+    honest, naive = attacked(values, adversary=adversary, each=each, attack=attack)
     assert (honest.claim, naive.claim) == ("measured", "chain")
     assert honest.age == naive.age == 24
     assert not honest.too_good
@@ -77,10 +130,59 @@ def test_guarantee_a_habit_breaks_the_chains_claim_and_not_the_measured_one(adve
     assert naive.hits > naive.false_alarms * naive.allowed_ratio
 
 
-def test_a_true_chain_keeps_its_own_claim():
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_true_chain_keeps_its_own_claim(attack):
     """The demonstration must not condemn a claim that is true."""
-    for attack in attacked(walk(40, 400, seed=2)):
-        assert not attack.too_good, attack
+    for one in attacked(walk(40, 400, seed=2), attack=attack):
+        assert not one.too_good, one
+
+
+def test_the_exact_ratio_is_that_of_the_tails():
+    """(1 + a₁k)/(1 + a₀k), k = e^ε_c − 1, from the recorded shares of the days judged."""
+    values = walk(40, 400, memory=0.6, seed=2)
+    honest, _ = attacked(
+        values, adversary="population", each=False, epsilon=0.3, attack=weigh_adversary
+    )
+    high = values[:, 200 * 24 :] > 15
+    old, new = high[:, 5:-24:24], high[:, 5 + 24 :: 24]
+    share = [old[new == y].mean() for y in (0, 1)]
+    times = np.expm1(0.3) / honest.delta  # k, by the formula of the claim
+    up = [1 + a * times for a in share]
+    down = [1 + (1 - a) * times for a in share]
+    assert honest.hits * (1 + times) == pytest.approx((up[1] + down[0]) / 2)
+    assert honest.false_alarms * (1 + times) == pytest.approx((up[0] + down[1]) / 2)
+
+
+def test_who_knows_the_others_sees_through_a_claim_that_averages_over_days():
+    """On cold days they keep what they had, on warm ones they turn it round: the mean tells."""
+    rng = np.random.default_rng(4)
+    high = np.zeros((40, 400 * 24), dtype=bool)
+    for day in range(400):
+        kept = rng.choice(4, 40, p=[0.3, 0.05, 0.05, 0.6])
+        now, later = kept >= 2, kept % 2 == 1
+        warm = rng.random() < 0.5
+        high[:, day * 24 + 5], high[:, day * 24 + 10] = now, ~later if warm else later
+    before, after = readings(np.where(high, 20.0, 10.0)).split(0.5)
+    made = fit(
+        before,
+        given_states([10, 20], before.values),
+        epsilon=0.1,
+        first_slot=5,
+        slots=6,
+        adversary="population",
+        sampled="pairs",
+    )
+    blind, _ = weigh_adversary(made, before, after, first_slot=5)
+    knowing, _ = weigh_adversary(made, before, after, first_slot=5, others=True)
+    assert not blind.too_good
+    assert knowing.too_good
+    assert knowing.households == blind.households == 40
+
+
+def test_tails_are_weighed_for_two_states_only():
+    values = walk(40, 60, chain=aw.birth_death(0.3, 0.3, [10, 20, 30]))
+    with pytest.raises(aw.InvalidInput, match="states is 3; allowed: 2, to weigh tails"):
+        attacked(values, levels=(10, 20, 30), attack=weigh_adversary)
 
 
 def test_a_true_claim_stands_where_all_move_together():

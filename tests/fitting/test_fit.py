@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -528,12 +529,37 @@ def test_back_tests_from_the_command_line(meters, tmp_path):
     document = json.loads(done.stdout)
     assert [one["claim"] for one in document["attacks"]] == ["measured", "chain"]
     assert not any(one["too_good"] for one in document["attacks"])
-    assert {one["scheme"] for one in document["plans"]} == {
+    assert [one["scheme"] for one in document["plans"]] == [
+        "nothing collected",
+        "classical, fresh",
         "plain",
         "propagated",
-        "classical, fresh",
+        "best",
         "random",
-    }
+    ]
+
+
+def test_back_tests_by_weeks_print_promises_and_what_became_of_them(meters, tmp_path):
+    command = [AGEWISE, "backtest", str(meters), *TWO, "--slots", "5", "--split", "weeks"]
+    done = subprocess.run(
+        [*command, "--others", "--unit", "Wh"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        env={**os.environ, "COLUMNS": "160"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Fitted to every other week" in done.stdout
+    heading = next(line for line in done.stdout.splitlines() if "promised (Wh²)" in line)
+    assert heading.split("  ")[-1].strip() == "above best estimate (Wh²)"
+    rows = [line for line in done.stdout.splitlines() if "nothing collected" in line]
+    assert "±" in rows[0]
+    refused = subprocess.run(
+        [*command[:-1], "years"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert refused.returncode == 2
+    assert "'weeks'" in refused.stderr
 
 
 @pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")

@@ -214,7 +214,8 @@ def test_an_adversary_with_a_calendar_needs_a_wider_limit(sampled):
     codes = np.stack([now, later], axis=2).reshape(300, -1).astype(np.int8)
     choices = {"first_slot": 0, "slots": 2, "sampled": sampled}
     plain = fit_lag_law(codes, np.array([0.0, 1]), 2, **choices)
-    known = fit_lag_law(codes, np.array([0.0, 1]), 2, first_weekday=2, **choices)
+    masks = [np.broadcast_to(one, now.shape) for one in (weekend, ~weekend)]
+    known = fit_lag_law(codes, np.array([0.0, 1]), 2, classes=masks, **choices)
     assert plain.estimate[0] < 0.2
     assert known.estimate[0] == pytest.approx(0.8, abs=0.02)
     assert known.law.limits[0] >= known.estimate[0]

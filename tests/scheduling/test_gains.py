@@ -200,6 +200,10 @@ def test_the_check_notices_false_claims(monkeypatch):
         ({"lower_bound": found.objective * 1.01}, "the bound is"),
         ({"gains": found.gains + 0.01}, "the objective is"),
         ({"proof": dataclasses.replace(leaf, multipliers=(9.9,) * len(leaf.multipliers))}, "bound"),
+        (
+            {"proof": dataclasses.replace(leaf, multipliers=(1e300,) * len(leaf.multipliers))},
+            "bound",
+        ),
         ({"proof": dataclasses.replace(leaf, prices=(1.0,) * 4)}, "the bound is"),
     ):
         checked = check_gains(dataclasses.replace(found, **change), tables)

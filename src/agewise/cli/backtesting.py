@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -24,6 +24,7 @@ from agewise.wording import listed
 if TYPE_CHECKING:
     from agewise.fitting.adversary import Attack
     from agewise.fitting.backtest import Replayed
+    from agewise.readings import Readings
 
 commands = typer.Typer()
 IN_DOUBT = 0.05
@@ -31,9 +32,11 @@ IN_DOUBT = 0.05
 MANY = 6
 """Clients beyond which their ages are not spelt out."""
 SCHEMES = {
+    "nothing collected": "nothing collected",
+    "classical, fresh": "classical noise, fresh, what is known used",
     "plain": "records as collected",
     "propagated": "records moved forward",
-    "classical, fresh": "classical noise, fresh",
+    "best": "best estimate",
     "random": "a random schedule",
 }
 
@@ -44,6 +47,21 @@ SCHEMES = {
 @on_readings
 def backtest(
     given: Options,
+    split: Annotated[
+        Literal["halves", "weeks"],
+        typer.Option(
+            help="halves: fitted to the first half of the days, judged on the second. weeks: "
+            "fitted to every other week, judged on those between, and for plans the other way "
+            "round too; seasons do not part them."
+        ),
+    ] = "halves",
+    others: Annotated[
+        bool,
+        typer.Option(
+            "--others",
+            help="The adversary also knows the present mean of the others, in thirds (two states).",
+        ),
+    ] = False,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the adversary's noise and the random schedule.")
     ] = 0,
@@ -51,56 +69,100 @@ def backtest(
 ) -> None:
     """Replay recorded days: what plans would have cost, and whether an adversary beats the claim.
 
-    States and laws are fitted to the first half of the days, as agewise fit does; the second half
-    judges. An adversary who knows the law that --adversary grants them guesses each household's
-    present state from data collected in slot 1, with noise by the fitted limits, and by a fitted
-    chain. Plans go through the local engine with private noise, on every day without gaps.
+    States, laws and what is known of the clients are fitted to half of the days, as agewise fit
+    does; the other half judges (--split). An adversary who knows the law that --adversary grants
+    them concludes each household's present state from data of the oldest age with a limit, with
+    noise by the fitted limits, and by a fitted chain. Plans are carried out on every day without
+    gaps, beside nothing collected and classical noise.
     """
-    from agewise.fitting.adversary import replay_adversary  # noqa: PLC0415
-    from agewise.fitting.backtest import replay_plans  # noqa: PLC0415
+    from agewise.fitting.adversary import replay_adversary, weigh_adversary  # noqa: PLC0415
+    from agewise.fitting.backtest import pool_replays, replay_plans  # noqa: PLC0415
     from agewise.fitting.fit import fit  # noqa: PLC0415
     from agewise.fitting.halves import compare_halves  # noqa: PLC0415
 
+    offered = given.choose_ages()
     recorded = given.read()
-    before, after = recorded.readings.split(0.5)
-    chosen = given.choose_states(before)
+    parts = [recorded.readings.split(0.5)]
+    if split == "weeks":
+        even, odd = recorded.readings.alternate_weeks(recorded.first_slot, recorded.slots)
+        parts = [(even, odd), (odd, even)]
     members = given.choose_groups(recorded.readings)
-    with progress_bar("measuring") as advance:
-        fitted = fit(
-            before,
-            chosen,
-            epsilon=given.epsilon,
-            first_slot=recorded.first_slot,
-            slots=recorded.slots,
-            groups=members,
-            adversary=given.adversary,
-            sampled=given.sampled,
-            worst_limit=given.worst_limit,
-            most_left_out=given.most_left_out,
-            unit=given.unit,
-            progress=advance,
-        )
+    fits = []
+    for part, _ in parts:
+        chosen = given.choose_states(part)
+        with progress_bar("measuring") as advance:
+            fits.append(
+                fit(
+                    part,
+                    chosen,
+                    epsilon=given.epsilon,
+                    first_slot=recorded.first_slot,
+                    slots=recorded.slots,
+                    groups=members,
+                    adversary=given.adversary,
+                    sampled=given.sampled,
+                    limits=given.limits,
+                    ages=offered,
+                    given=given.known,
+                    worst_limit=given.worst_limit,
+                    most_left_out=given.most_left_out,
+                    factors=given.factors,
+                    unit=given.unit,
+                    progress=advance,
+                )
+            )
+    fitted, (before, after) = fits[0], parts[0]
+    chosen = fitted.states
     whole = recorded.readings
     halves = compare_halves(chosen.index(whole.values), chosen.values, whole.day)
     within = [f"Within the half fitted to: {line}" for line in fitted.assumptions.halves.verdict]
     warnings = [*halves.verdict, *within, *fitted.warnings]
     with people.status("replaying the adversary"):
-        attacks = replay_adversary(fitted, before, after, first_slot=recorded.first_slot, seed=seed)
-    with progress_bar("replaying plans") as advance:
-        replayed = replay_plans(
-            fitted.problem,
-            after,
-            chosen,
-            {one.name: one.members for one in fitted.clients},
-            first_slot=recorded.first_slot,
-            rng=generator(seed),
-            progress=advance,
+        oldest = recorded.slots - max(fitted.ages)
+        attacks = (
+            weigh_adversary(
+                fitted,
+                before,
+                after,
+                first_slot=recorded.first_slot,
+                collect_at=oldest,
+                others=others,
+            )
+            if chosen.values.size == 2
+            else replay_adversary(
+                fitted,
+                before,
+                after,
+                first_slot=recorded.first_slot,
+                collect_at=oldest,
+                seed=seed,
+            )
         )
+    replays = []
+    for made, (_, judging) in zip(fits, parts, strict=True):
+        with progress_bar("replaying plans") as advance:
+            replays.append(
+                replay_plans(
+                    made.problem,
+                    judging,
+                    made.states,
+                    {one.name: one.members for one in made.clients},
+                    first_slot=recorded.first_slot,
+                    rng=generator(seed),
+                    progress=advance,
+                )
+            )
+    replayed = pool_replays(replays)
+    warnings += [warning for row in replayed if (warning := _miss(row, split))]
     if as_json:
         print_json(
             {
+                "split": split,
                 "adversary": given.adversary,
-                "sampled": given.sampled,
+                "sampled": fitted.sampled,
+                "limits": fitted.limits,
+                "ages": list(fitted.ages),
+                "given": fitted.given,
                 "attacks": [one.to_dict() for one in attacks],
                 "plans": [one.to_dict() for one in replayed],
                 "left_out": [list(one) for one in fitted.left_out],
@@ -114,10 +176,9 @@ def backtest(
         return
     screen = console()
     screen.print(
-        f"Fitted to {before.values.shape[1] // before.day} days, judged on the "
-        f"{after.values.shape[1] // after.day} after them; adversary: {given.adversary}, "
-        f"sampled: {given.sampled}, claimed ε = {given.epsilon:g}. {len(fitted.left_out)} entities "
-        "left out.",
+        f"{_judged(before, after, split)}; adversary: {given.adversary}, sampled: "
+        f"{fitted.sampled}, limits: {fitted.limits}, claimed ε = {given.epsilon:g}. "
+        f"{len(fitted.left_out)} entities left out.",
         highlight=False,
     )
     _print_attacks(screen, attacks, given.unit)
@@ -129,6 +190,27 @@ def backtest(
                 highlight=False,
             )
     _print_plans(screen, replayed, given.unit)
+
+
+def _judged(before: Readings, after: Readings, split: str) -> str:
+    if split == "weeks":
+        return (
+            "Fitted to every other week and judged on those between; plans, the other way round too"
+        )
+    days = [part.values.shape[1] // part.day for part in (before, after)]
+    return f"Fitted to {days[0]} days, judged on the {days[1]} after them"
+
+
+def _miss(row: Replayed, split: str) -> str:
+    """What to say of a promise that was not kept; nothing where it was."""
+    if not row.missed:
+        return ""
+    why = "" if split == "weeks" else " (--split weeks judges without the drift of seasons)"
+    return (
+        f"{SCHEMES[row.scheme].capitalize()}: the loss is {row.ratio:.2f} times what was promised, "
+        "by more than three standard errors. The days judged are unlike those fitted to: no "
+        f"promise foresees a drift{why}."
+    )
 
 
 def _noise(one: Attack) -> str:
@@ -183,6 +265,8 @@ def _print_plans(screen: Console, replayed: list[Replayed], unit: str) -> None:
         Column("ages", words=True),
         Column(f"mean loss{square}"),
         Column(f"promised{square}"),
+        Column("ratio"),
+        Column(f"above best estimate{square}", spare=True),
     ]
     rows = []
     for row in replayed:
@@ -190,5 +274,15 @@ def _print_plans(screen: Console, replayed: list[Replayed], unit: str) -> None:
         if len(row.ages) > MANY:
             ages = f"{min(row.ages)} to {max(row.ages)}"
         loss = f"{row.mean_loss:.1f} ± {row.standard_error:.1f}"
-        rows.append([SCHEMES[row.scheme], ages, loss, f"{row.promised:.1f}"])
+        above = f"{row.beyond_best:+.1f} ± {row.beyond_best_error:.1f}"
+        rows.append(
+            [
+                SCHEMES[row.scheme],
+                ages or "-",
+                loss,
+                f"{row.promised:.1f}",
+                f"{row.ratio:.2f}",
+                "-" if row.scheme == "best" else above,
+            ]
+        )
     print_table(screen, f"Plans over {replayed[0].days} recorded days", columns, rows)

@@ -46,8 +46,7 @@ def fit_command(
         typer.Option(help="The measured lag law, or a chain that assumes more."),
     ] = "measured",
     calendar: Annotated[
-        bool,
-        typer.Option("--calendar", help="The adversary also knows whether it is a weekend (UTC)."),
+        bool, typer.Option("--calendar", help="The same as --given weekend.")
     ] = False,
     confidence: Annotated[
         float, typer.Option(help="That no Δ is below the truth, in any slot of any client.")
@@ -59,6 +58,13 @@ def fit_command(
     ledgers: Annotated[
         Path | None, typer.Option(help="With --count-epsilon: the clients' ledgers, to record it.")
     ] = None,
+    knowledge: Annotated[
+        bool,
+        typer.Option(
+            help="Measure how clients vary, by themselves and together, for better estimates and "
+            "promises that hold. Left out with --count-epsilon."
+        ),
+    ] = True,
     out: Annotated[Path, typer.Option(help="The scenario file to write.")] = Path("fitted.toml"),
     force: Annotated[bool, typer.Option("--force", help="Write over a scenario file.")] = False,
     report: Annotated[
@@ -85,6 +91,7 @@ def fit_command(
             "both, or neither",
             "What noisy counts tell has to be accounted for.",
         )
+    offered = given.choose_ages()
     recorded = given.read()
     chosen = given.choose_states(recorded.readings)
     members = given.choose_groups(recorded.readings)
@@ -99,11 +106,16 @@ def fit_command(
             kind=kind,
             adversary=given.adversary,
             sampled=given.sampled,
+            limits=given.limits,
+            ages=offered,
+            given=given.known,
             calendar=calendar,
             confidence=confidence,
             worst_limit=given.worst_limit,
             most_left_out=given.most_left_out,
             count_epsilon=count_epsilon,
+            knowledge=knowledge,
+            factors=given.factors,
             name=out.stem,
             unit=given.unit,
             progress=advance,
@@ -150,9 +162,11 @@ def _write(out: Path, text: str, record: Callable[[], None] | None) -> None:
 def _header(fitted: Fit) -> str:
     lines = [fitted.problem.origin]
     if fitted.kind == "measured":
+        known = f", who knows {fitted.given}" if fitted.given else ""
         lines.append(
-            f"Adversary: {fitted.adversary}; sampled: {fitted.sampled}; Δ limits at confidence "
-            f"{fitted.confidence:g} for all slots and clients together."
+            f"Adversary: {fitted.adversary}{known}; sampled: {fitted.sampled}; Δ limits: "
+            f"{fitted.limits}, at confidence {fitted.confidence:g} for all ages "
+            f"({', '.join(map(str, fitted.ages))} slots) and clients together."
         )
     if fitted.count_epsilon is None:
         lines += fitted.assumptions.verdict
@@ -202,6 +216,15 @@ def _print(fitted: Fit) -> None:
             f"{fitted.states.error:.3g}{unit} (root mean square)",
         )
     )
+    if fitted.knowledge is not None:
+        known = fitted.knowledge
+        facts.append(
+            (
+                "known",
+                f"means and covariances over {known['days']} days, {known['factors']} common "
+                "factor(s)",
+            )
+        )
     facts += [("verdict", escape(line)) for line in checked.verdict]
     print_facts(screen, facts)
     print_table(
@@ -212,8 +235,9 @@ def _print(fitted: Fit) -> None:
     )
     if fitted.kind == "measured":
         screen.print(
-            f"Δ by client, limits at {fitted.confidence:.0%}; adversary: {fitted.adversary}, "
-            f"sampled: {fitted.sampled}",
+            f"Δ by client, {fitted.limits} limits at {fitted.confidence:.0%}; adversary: "
+            f"{fitted.adversary}, sampled: {fitted.sampled}"
+            + (f", given {escape(fitted.given)}" if fitted.given else ""),
             style="italic",
             highlight=False,
         )
@@ -229,10 +253,12 @@ def _print(fitted: Fit) -> None:
                     f"{client.estimates[last - age]:.3f}",
                     f"{client.limits[last - age]:.3f}",
                 ]
-                for age in sorted({a for a in (1, 2, 4, 8, 16, last) if a <= last})
+                for age in fitted.ages
             ]
         columns = [Column(heading, words=heading == "client") for heading in headings]
         print_table(screen, "", columns, rows)
+        if fitted.coverage is not None:
+            screen.print(fitted.coverage, highlight=False)
         if any(client.inflation > 1 for client in fitted.clients):
             widest = max(client.inflation for client in fitted.clients)
             screen.print(

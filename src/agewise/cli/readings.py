@@ -18,7 +18,7 @@ from rich.markup import escape
 from agewise.cli.console import people, progress_bar
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
-from agewise.fitting.defaults import Adversary, Sampled
+from agewise.fitting.defaults import Adversary, Limits, Sampled
 from agewise.wording import listed
 
 if TYPE_CHECKING:
@@ -94,6 +94,29 @@ class Options:
             "which entities may move together; or entities, for laws that are used for others too."
         ),
     ] = defaults.DRAWN_BY
+    limits: Annotated[
+        Limits,
+        typer.Option(
+            help="proven: for what --sampled takes to be independent, whatever the number of days. "
+            "asymptotic: over weeks taken to be independent, right as weeks grow many; narrower."
+        ),
+    ] = defaults.LIMITS_ARE
+    ages: Annotated[
+        str | None,
+        typer.Option(
+            help="Ages in slots that get credit, such as 10,20,48: limits hold for all of them "
+            f"together, so that fewer are tighter. Without a choice: at most {defaults.MOST_AGES}, "
+            "evenly spaced."
+        ),
+    ] = None
+    known: Annotated[
+        str | None,
+        typer.Option(
+            "--given",
+            help="What the adversary also knows of the day: weekend, weekday, month, level (of the "
+            "other entities, in thirds), or a column of the readings. Default: nothing.",
+        ),
+    ] = None
     worst_limit: Annotated[
         float,
         typer.Option(
@@ -104,16 +127,30 @@ class Options:
         float,
         typer.Option(help="Share of the entities that may be left out before the fit is refused."),
     ] = defaults.MOST_LEFT_OUT
+    factors: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Common factors in what is known of the clients. Without a choice: as few as let "
+            "odd weeks foretell even ones all but best, six at most.",
+        ),
+    ] = None
     unit: Annotated[str, typer.Option(help="Of the readings, for labels.")] = ""
 
     def read(self) -> Chosen:
         """Read the file, and say what the time of aggregation is where the readings come from."""
         from agewise.readings import read_readings  # noqa: PLC0415
+        from agewise.readings.covariate import PUBLIC  # noqa: PLC0415
 
         columns = self._columns()
+        covariate = None if self.known in PUBLIC else self.known
         with progress_bar("reading") as advance:
             readings = read_readings(
-                self.readings, columns, timezone=self.timezone, progress=advance
+                self.readings,
+                columns,
+                timezone=self.timezone,
+                covariate=covariate,
+                progress=advance,
             )
         slot = _slot_of(self.aggregate_at, readings)
         if self.timezone != "UTC":
@@ -129,6 +166,16 @@ class Options:
             )
         count = defaults.whole_day(readings.day) if self.slots is None else self.slots
         return Chosen(readings, (slot - count + 1) % readings.day, count)
+
+    def choose_ages(self) -> list[int] | None:
+        """Ages that get credit: as given, or left to the fit."""
+        if self.ages is None:
+            return None
+        try:
+            return [int(part) for part in self.ages.split(",")]
+        except ValueError:
+            allowed = "whole slots, such as 10,20,48"
+            raise InvalidInput("--ages", repr(self.ages), allowed) from None
 
     def _columns(self) -> Columns:
         """Which column says what: as given, or guessed, said, and on a terminal confirmed."""

@@ -93,8 +93,8 @@ def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
     ]
     if result.realised_loss is not None:
         facts.append(("this run", f"{result.realised_loss:.6g}{square}"))
-        if made.problem.known.kind != "independent":
-            facts.append(("not rehearsed", NOT_REHEARSED))
+    if made.problem.known.kind != "independent":
+        facts.append(("not rehearsed", NOT_REHEARSED))
     if rehearsal is not None:
         promised = result.plan.gap
         off = (rehearsal - promised) / rehearsal.standard_error if rehearsal.standard_error else 0

@@ -14,10 +14,12 @@ __all__ = [
     "delta_limit",
     "given_states",
     "least_error_states",
+    "pool_replays",
     "quantile_states",
     "record_fit",
     "replay_adversary",
     "replay_plans",
+    "weigh_adversary",
 ]
 
 _MODULES = {
@@ -31,10 +33,12 @@ _MODULES = {
     "delta_limit": "process",
     "given_states": "fitting.states",
     "least_error_states": "fitting.states",
+    "pool_replays": "fitting.backtest",
     "quantile_states": "fitting.states",
     "record_fit": "fitting.record",
     "replay_adversary": "fitting.adversary",
     "replay_plans": "fitting.backtest",
+    "weigh_adversary": "fitting.adversary",
 }
 """The module of each name: imported when it is asked for, since polars takes long to import."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,9 +15,9 @@ from scipy.stats import t as student
 from agewise.arrays import Array
 from agewise.checks import whole
 from agewise.errors import InvalidInput
-from agewise.fitting.laws import WEEK, Codes, fit_chain, tally
+from agewise.fitting.given import LEVEL, find_classes
+from agewise.fitting.laws import WEEK, Codes, fit_chain, tally, window_starts
 from agewise.fitting.report import Fit
-from agewise.fitting.states import States
 from agewise.mixing import delta
 from agewise.privacy.ageing import classical_epsilon
 from agewise.readings import Readings
@@ -81,33 +81,150 @@ def replay_adversary(
     they are judged on. `measured` sets the noise for the limit on Δ of each client; `chain` for the
     Δ of the homogeneous chain fitted to the same, which is what readings with a habit make false.
     """
+    rng, values, watched = np.random.default_rng(seed), fitted.states.values, _nobody()
+    pairs = [_pairs(fitted, part, first_slot, collect_at) for part in (before, after)]
+    for party in _watch(fitted, before, pairs, collect_at):
+        for claim, claimed, epsilon in party.claims:
+            scale = float(np.ptp(values)) / epsilon
+            guess = _Guess(party.law + 1e-4, values, scale, math.exp(fitted.problem.epsilon))
+            at = guess.thresholds(*party.before, rng)
+            true, called = guess.calls(*party.after, at, rng)
+            watched[claim].append(party.watched(claimed, scale, true, called))
+    return _judge_all(fitted, collect_at, watched)
+
+
+def weigh_adversary(
+    fitted: Fit,
+    before: Readings,
+    after: Readings,
+    *,
+    first_slot: int,
+    collect_at: int = 1,
+    others: bool = False,
+) -> list[Attack]:
+    """Weigh what releases tell of two states, exactly: no noise is drawn, and nobody has to dare.
+
+    Far out in the tails of the noise an output is e^ε_c times as likely from one collected state as
+    from the other. With k = e^ε_c − 1 and a_y the share of days with the telling state among those
+    on which the present one is y, the likeliest outputs tell y = 1 from y = 0 by the factor
+    (1 + a_1 k)/(1 + a_0 k), which the claim allows to be e^ε. `hits` and `false_alarms` are those
+    two, relative to e^ε_c. Which tail speaks for which state the adversary learns on the days of
+    the fit. With `others` they also know the present mean of all other entities, in thirds.
+    """
+    if fitted.states.values.size != 2:
+        raise InvalidInput(
+            "states", f"{fitted.states.values.size}", "2, to weigh tails", "Use replay_adversary."
+        )
+    watched = _nobody()
+    pairs = [_pairs(fitted, part, first_slot, collect_at) for part in (before, after)]
+    for known in _by_level(fitted, (before, after), pairs, first_slot) if others else [pairs]:
+        for party in _watch(fitted, before, known, collect_at):
+            was, is_then = party.before
+            ups = [was[(was >= 0) & (is_then == y)] for y in (0, 1)]
+            rising = not all(up.size for up in ups) or ups[1].mean() >= ups[0].mean()
+            old, new = party.after
+            high = (old == 1) == rising
+            called = np.where((old >= 0)[:, None], np.stack([~high, high], axis=1), np.nan)
+            true = new[:, None] == np.arange(2)
+            for claim, claimed, epsilon in party.claims:
+                scale = float(np.ptp(fitted.states.values)) / epsilon
+                watched[claim].append(
+                    party.watched(claimed, scale, true, called, floor=math.exp(-epsilon))
+                )
+    return _judge_all(fitted, collect_at, watched)
+
+
+def _by_level(
+    fitted: Fit, parts: Sequence[Readings], pairs: Sequence[_Pairs], first_slot: int
+) -> list[list[_Pairs]]:
+    """The same days by the present mean of the others: low, middle and high ones."""
+    slots, found = fitted.problem.aggregate_at, []
+    for part in parts:
+        begin = window_starts(
+            part.values.shape[1],
+            part.day,
+            first_slot=first_slot,
+            slots=slots,
+            starts=part.first_of_day,
+        )
+        codes = fitted.states.index(part.values)
+        values = np.where(codes >= 0, fitted.states.values[codes], np.nan)
+        found.append(find_classes(LEVEL, part, values, begin + slots - 1, asymptotic=False))
+    return [
+        [
+            _Pairs(*(np.where(classes.codes == one, x, np.int8(-1)) for x in (pair.old, pair.new)))
+            for classes, pair in zip(found, pairs, strict=True)
+        ]
+        for one in range(len(found[0].names))
+    ]
+
+
+def _nobody() -> dict[str, list[_Watched]]:
+    return {"measured": [], "chain": []}
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """States at collection and at aggregation `[entity, day]`, −1 where either is missing."""
+
+    old: Codes
+    new: Codes
+
+
+@dataclass(frozen=True)
+class _Party:
+    """Those whom a claim is about: their days before and after, the law that is known of them.
+
+    `claims` are each claim's name, its Δ, and the classical ε that it allows.
+    """
+
+    name: str
+    households: int
+    before: tuple[Codes, Codes]
+    after: tuple[Codes, Codes]
+    week: NDArray[np.intp]
+    law: Array
+    claims: tuple[tuple[str, float, float], ...]
+
+    def watched(
+        self,
+        claimed: float,
+        scale: float,
+        true: NDArray[np.bool_],
+        called: Array,
+        floor: float = 0.0,
+    ) -> _Watched:
+        """What was called of them."""
+        return _Watched(self.name, self.households, claimed, scale, true, called, self.week, floor)
+
+
+def _watch(
+    fitted: Fit, before: Readings, pairs: Sequence[_Pairs], collect_at: int
+) -> Iterator[_Party]:
+    """Everybody who changes when it counts."""
     if fitted.kind != "measured":
         raise InvalidInput("fitted", f"a fit of kind {fitted.kind}", "one of kind measured")
     slots, epsilon = fitted.problem.aggregate_at, fitted.problem.epsilon
-    age = slots - whole("collect_at", collect_at, 1, slots - 1)
-    rng = np.random.default_rng(seed)
-    watched: dict[str, list[_Watched]] = {"measured": [], "chain": []}
-    pairs = [_pairs(fitted.states, part, first_slot, collect_at, slots) for part in (before, after)]
+    age, values = slots - whole("collect_at", collect_at, 1, slots - 1), fitted.states.values
     for client, client_fit in zip(fitted.problem.clients, fitted.clients, strict=True):
         rows = before.rows(client.name, client_fit.members)
         limit = client_fit.limits[collect_at - 1]
         law = client.process.joint(collect_at, slots).matrix
         for name, part in _parties(fitted.adversary, client.name, client_fit.members, rows):
-            was, is_then, _ = _together(pairs[0], part)
-            old, new, week = _together(pairs[1], part)
-            if np.unique(new[new >= 0]).size < 2:
+            was, then = ((pair.old[part].ravel(), pair.new[part].ravel()) for pair in pairs)
+            if np.unique(then[1][then[1] >= 0]).size < 2:
                 continue  # always in the same state when it counts
-            chain = fit_chain(fitted.states.index(before.values[part]), fitted.states.values)
+            chain = fit_chain(fitted.states.index(before.values[part]), values)
             if fitted.adversary == "household":
-                law = _table(was, is_then, fitted.states.values.size)
-            for claim, claimed in (("measured", limit), ("chain", float(delta(chain, age)))):
-                reach = float(np.ptp(fitted.states.values))
-                scale = reach / classical_epsilon(epsilon, claimed)
-                guess = _Guess(law + 1e-4, fitted.states.values, scale, math.exp(epsilon))
-                at = guess.thresholds(was, is_then, rng)
-                true, called = guess.calls(old, new, at, rng)
-                watched[claim].append(_Watched(name, len(part), claimed, scale, true, called, week))
-    households = sum(one.households for one in watched["chain"])
+                law = _table(*was, values.size)
+            week = np.tile(np.arange(pairs[1].old.shape[1]) // WEEK, len(part))
+            deltas = (("measured", limit), ("chain", float(delta(chain, age))))
+            claims = tuple((claim, d, float(classical_epsilon(epsilon, d))) for claim, d in deltas)
+            yield _Party(name, len(part), was, then, week, law, claims)
+
+
+def _judge_all(fitted: Fit, collect_at: int, watched: Mapping[str, list[_Watched]]) -> list[Attack]:
+    households = sum({one.name: one.households for one in watched["chain"]}.values())
     if households < FEWEST:
         raise InvalidInput(
             "readings",
@@ -115,7 +232,8 @@ def replay_adversary(
             f"{FEWEST} or more",
             "Choose other states.",
         )
-    alone = fitted.adversary == "household"
+    alone, age = fitted.adversary == "household", fitted.problem.aggregate_at - collect_at
+    epsilon = fitted.problem.epsilon
     return [_judge(claim, age, rows, epsilon, alone=alone) for claim, rows in watched.items()]
 
 
@@ -128,28 +246,18 @@ def _parties(
     return [(client, rows)]
 
 
-def _together(
-    pairs: list[tuple[Codes, Codes]], rows: list[int]
-) -> tuple[Codes, Codes, NDArray[np.intp]]:
-    """States at collection and aggregation of several households in a row, and their weeks."""
-    days = np.arange(pairs[0][0].size)
-    return (
-        np.concatenate([pairs[row][0] for row in rows]),
-        np.concatenate([pairs[row][1] for row in rows]),
-        np.tile(days // WEEK, len(rows)),
+def _pairs(fitted: Fit, readings: Readings, first_slot: int, collect_at: int) -> _Pairs:
+    codes, slots = fitted.states.index(readings.values), fitted.problem.aggregate_at
+    days = window_starts(
+        codes.shape[1],
+        readings.day,
+        first_slot=first_slot,
+        slots=slots,
+        starts=readings.first_of_day,
     )
-
-
-def _pairs(
-    states: States, readings: Readings, first_slot: int, collect_at: int, slots: int
-) -> list[tuple[Codes, Codes]]:
-    """States at collection and at aggregation, by day, of each entity; −1 where one is missing."""
-    codes = states.index(readings.values)
-    begin = (first_slot - readings.first_of_day) % readings.day
-    days = np.arange(begin, codes.shape[1] - slots + 1, readings.day)
     old, new = codes[:, days + collect_at - 1], codes[:, days + slots - 1]
     good = (old >= 0) & (new >= 0)
-    return list(zip(np.where(good, old, -1), np.where(good, new, -1), strict=True))
+    return _Pairs(np.where(good, old, np.int8(-1)), np.where(good, new, np.int8(-1)))
 
 
 def _table(old: Codes, new: Codes, size: int) -> Array:
@@ -206,7 +314,10 @@ class _Guess:
 
 @dataclass(frozen=True)
 class _Watched:
-    """What is true `[day, state]` and what was called (NaN: no day) of those a claim is about."""
+    """What is true `[day, state]` and what was called (NaN: no day) of those a claim is about.
+
+    A call is made with probability 1 where it is said to be, and with probability `floor` else.
+    """
 
     name: str
     households: int
@@ -215,6 +326,7 @@ class _Watched:
     true: NDArray[np.bool_]
     called: Array
     week: NDArray[np.intp]
+    floor: float = 0.0
 
     def rates(self, without: int = -1) -> tuple[Array, Array]:
         """Hits and false alarms by state, NaN where a state is always or never there."""
@@ -223,6 +335,7 @@ class _Watched:
         with np.errstate(invalid="ignore"):
             hits = (calls * self.true).sum(axis=0) / (known & self.true).sum(axis=0)
             alarms = (calls * ~self.true).sum(axis=0) / (known & ~self.true).sum(axis=0)
+        hits, alarms = (self.floor + (1 - self.floor) * rate for rate in (hits, alarms))
         both = np.isfinite(hits) & np.isfinite(alarms)
         return np.where(both, hits, np.nan), np.where(both, alarms, np.nan)
 
@@ -241,6 +354,7 @@ class _Watched:
         each = level / 2 / n_true.size
         least = np.where(k_true > 0, beta.ppf(each, np.maximum(k_true, 1), n_true - k_true + 1), 0)
         most = np.where(n_not > k_not, beta.isf(each, k_not + 1, np.maximum(n_not - k_not, 1)), 1)
+        least, most = (self.floor + (1 - self.floor) * rate for rate in (least, most))
         return bool((least > allowed * most).any())
 
 
@@ -249,7 +363,7 @@ def _judge(
 ) -> Attack:
     """Judge all parties together, and households each by itself; days of a week may depend."""
     allowed = math.exp(epsilon)
-    weeks = np.unique(np.concatenate([row.week for row in rows]))
+    weeks = np.unique(np.concatenate([row.week[np.isfinite(row.called[:, 0])] for row in rows]))
     if weeks.size < FEWEST_WEEKS:
         raise InvalidInput(
             "readings", f"{weeks.size} week(s) to judge by", f"{FEWEST_WEEKS} or more"
@@ -264,7 +378,8 @@ def _judge(
         freedom = min(freedom, count - 1)
     excess = mean / math.sqrt(spread)
     chance = float(student.sf(excess, freedom))
-    exposed = tuple(row.name for row in rows if alone and row.refutes(allowed, BY_CHANCE / count))
+    refuting = [row.name for row in rows if alone and row.refutes(allowed, BY_CHANCE / count)]
+    exposed = tuple(dict.fromkeys(refuting))
     hits, alarms = (
         float(np.mean([np.nanmean(row.rates()[part]) for row in rows])) for part in (0, 1)
     )
@@ -273,7 +388,7 @@ def _judge(
         age,
         float(np.median([r.delta for r in rows])),
         float(np.median([r.scale for r in rows])),
-        sum(r.households for r in rows),
+        sum({r.name: r.households for r in rows}.values()),
         hits,
         alarms,
         allowed,

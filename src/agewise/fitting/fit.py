@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from agewise.checks import fraction, one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.fitting.assumptions import check_assumptions
-from agewise.fitting.defaults import ADVERSARIES, SAMPLED, Adversary, Sampled
-from agewise.fitting.laws import FEWEST_DAYS, CountNoise
+from agewise.fitting.defaults import ADVERSARIES, LIMITS, SAMPLED, Adversary, Limits, Sampled
+from agewise.fitting.given import Classes, find_classes
+from agewise.fitting.laws import FEWEST_DAYS, Codes, CountNoise, checked_ages, window_starts
 from agewise.fitting.left_out import find_forgone, left_out, refuse_few
-from agewise.fitting.measure import Measure
+from agewise.fitting.measure import Measure, Part
 from agewise.fitting.report import Fit, origin
 from agewise.fitting.states import States, given_states, least_error_states
 from agewise.problem import Client, Problem
@@ -39,11 +41,16 @@ def fit(
     kind: Kind = "measured",
     adversary: Adversary = defaults.ADVERSARY,
     sampled: Sampled = defaults.DRAWN_BY,
+    limits: Limits = defaults.LIMITS_ARE,
+    ages: Sequence[int] | None = None,
+    given: str | None = None,
     calendar: bool = False,
     confidence: float = defaults.CONFIDENCE,
     worst_limit: float = defaults.WORST_LIMIT,
     most_left_out: float = defaults.MOST_LEFT_OUT,
     count_epsilon: float | None = None,
+    knowledge: bool = True,
+    factors: int | None = None,
     name: str = "fitted",
     unit: str = "",
     progress: Progress | None = None,
@@ -61,9 +68,15 @@ def fit(
     of the whole group. `sampled` says what the readings are independent draws of: `pairs`
     (everything), `days` or `weeks` (entities may move together), or `entities`, for laws that
     will be used for entities that were not read (see `fit_lag_law`). With `household`, entities
-    whose limit is above `worst_limit` in the slot where fewest are take no part. With
-    `calendar`, they also know whether the aggregation is on a weekend. If more than
-    `most_left_out` of the entities take no part, for whatever reason, the fit is refused.
+    whose limit is above `worst_limit` in the slot where fewest are take no part. If more
+    than `most_left_out` of the entities take no part, for whatever reason, the fit is refused.
+
+    `limits` are proven, or asymptotic: over weeks that are taken to be independent, narrower, right
+    as weeks grow many (`agewise.process.asymptotic`). They hold together for `ages` (in slots;
+    None: at most twelve, evenly spaced), of which fewer are tighter; other ages get no credit.
+    `given` is what an adversary also knows of the day of the aggregation: `weekend` or not (which
+    `calendar` says too), `weekday`, `month`, the `level` of the other entities in thirds, or a
+    column of the file (`read_readings(..., covariate=NAME)`). Δ is the largest over its classes.
 
     With `count_epsilon`, the counts that the laws are made of get noise of their own: the
     scenario is then that-much private about any 24 hours of each entity (classically), for measured
@@ -71,9 +84,13 @@ def fit(
     fitter's eyes only. The limits are then wider, for all but `pairs` much wider: how days or
     entities differ would have to be looked up in the counts themselves.
 
+    With `knowledge`, means and covariances of the clients' shares in each state are measured too
+    (`agewise.fitting.knowledge`), with so many common `factors` (None: chosen by the readings), and
+    the estimator is `best`. With `count_epsilon` that is left out: it has no noise.
+
     Guarantees
-        Under the stated adversary, and if the readings are sampled as stated, then with
-        probability `confidence` no client's Δ is below the truth in any slot.
+        Under the stated adversary, with proven limits, and if the readings are sampled as stated,
+        then with probability `confidence` no client's Δ is below the truth in any slot.
     """
     if states is None:
         states = least_error_states(defaults.STATES, readings.values)
@@ -82,12 +99,25 @@ def fit(
     if slots is None:
         slots = defaults.whole_day(readings.day)
     _refuse_senseless(readings, first_slot, slots, kind, adversary, sampled)
+    offered = defaults.offered_ages(slots) if ages is None else checked_ages(ages, slots)
+    if calendar and given not in (None, "weekend"):
+        raise InvalidInput("calendar", f"with given {given}", "one of them")
+    given = "weekend" if calendar else given
+    one_of("limits", limits, LIMITS)
+    if limits == "asymptotic":
+        sampled = _weekly(sampled, count_epsilon)
+    if kind != "measured" and (limits, given, ages) != (defaults.LIMITS_ARE, None, None):
+        raise InvalidInput(
+            "limits, given, ages", f"given with kind {kind}", "kind measured, which has limits"
+        )
+    positive("epsilon", epsilon)
     fraction("worst_limit", worst_limit, with_one=True)
     fraction("most_left_out", most_left_out, with_zero=True, with_one=True)
     noise = None
     if count_epsilon is not None:
-        if calendar:
-            raise InvalidInput("calendar", "with count_epsilon", "one of them")
+        if given is not None:
+            name = "calendar" if calendar else "given"
+            raise InvalidInput(name, "with count_epsilon", "one of them")
         noise = _count_noise(count_epsilon, kind, adversary, states, slots, readings.day)
     codes = states.index(readings.values)
     unusable = dict(readings.quality.left_out)
@@ -102,14 +132,20 @@ def fit(
         slots=slots,
         adversary=adversary,
         sampled=sampled,
-        calendar=calendar,
+        limits=limits,
+        ages=offered,
+        classes=_classes(given, readings, states, codes, first_slot, slots, limits),
+        targets=tuple(sorted({*defaults.TARGETS, epsilon})),
         confidence=confidence,
         claims=listed if adversary == "household" else len(members),
         worst_limit=worst_limit,
         noise=noise,
         progress=progress,
     )
-    parts = [measure.part(client, entities, kind) for client, entities in members.items()]
+    parts = [measure.part(client, entities) for client, entities in members.items()]
+    if kind == "measured":
+        measure = measure.for_all(parts)
+        parts = [measure.fit_for_a_limit(part) for part in parts]
     refuse_few(parts, worst_limit, most_left_out)
     clients, laws = [], []
     for part in parts:
@@ -119,11 +155,15 @@ def fit(
         clients.append(Client(part.client, process, samples=len(part.rows)))
         laws.append(law)
     problem = Problem(clients, slots, epsilon, name=name, unit=unit)
+    problem = _with_knowledge(problem, measure, parts, knowledge=knowledge, factors=factors)
     fitted = Fit(
         problem=problem,
         kind=kind,
         adversary=adversary,
         sampled=sampled,
+        limits=limits,
+        ages=offered,
+        given=given,
         confidence=confidence,
         quality=readings.quality,
         states=states,
@@ -134,7 +174,7 @@ def fit(
         left_out=tuple(elsewhere + left_out(parts, readings.entities, worst_limit)),
         noise=noise,
         outliers=find_outliers(readings.entities, readings.values, readings.day, readings.first),
-        forgone=find_forgone(problem, parts, measure),
+        forgone=find_forgone(problem, parts, measure, factors),
     )
     return replace(fitted, problem=problem.replace(origin=origin(fitted)))
 
@@ -157,6 +197,61 @@ def _refuse_senseless(
     if days <= FEWEST_DAYS:
         raise InvalidInput("readings", f"of {days} days", f"more than {FEWEST_DAYS} days")
     whole("slots", slots, 2, readings.values.shape[1] - FEWEST_DAYS * readings.day)
+
+
+def _with_knowledge(
+    problem: Problem, measure: Measure, parts: list[Part], *, knowledge: bool, factors: int | None
+) -> Problem:
+    """The problem with what the readings say of the clients together, if that may be told."""
+    if not knowledge or measure.noise is not None:
+        if factors is not None:
+            raise InvalidInput("factors", factors, "none without knowledge, or with count_epsilon")
+        return problem
+    measured = measure.knowledge(problem, [part.rows for part in parts if part.rows], factors)
+    return problem.replace(knowledge=measured, estimator="best")
+
+
+def _weekly(sampled: Sampled, count_epsilon: float | None) -> Sampled:
+    """Asymptotic limits take weeks for independent, and look at each."""
+    if sampled in ("pairs", "entities"):
+        raise InvalidInput(
+            "sampled",
+            f"{sampled}, with asymptotic limits",
+            "days or weeks",
+            "They are limits over weeks, which are then taken to be independent.",
+        )
+    if count_epsilon is not None:
+        raise InvalidInput(
+            "limits",
+            "asymptotic, with count_epsilon",
+            "proven",
+            "How weeks differ is not told by noisy counts.",
+        )
+    return "weeks"
+
+
+def _classes(
+    given: str | None,
+    readings: Readings,
+    states: States,
+    codes: Codes,
+    first_slot: int,
+    slots: int,
+    limits: Limits,
+) -> Classes | None:
+    """What an adversary knows of each day."""
+    if given is None:
+        return None
+    begin = window_starts(
+        codes.shape[1],
+        readings.day,
+        first_slot=first_slot,
+        slots=slots,
+        starts=readings.first_of_day,
+    )
+    values = np.where(codes >= 0, states.values[codes], np.nan)
+    at = begin + slots - 1
+    return find_classes(given, readings, values, at, asymptotic=limits == "asymptotic")
 
 
 def _in_no_group(

@@ -93,8 +93,14 @@ def refuse_few(parts: list[Part], worst_limit: float, most_left_out: float) -> N
         )
 
 
-def find_forgone(problem: Problem, parts: list[Part], measure: Measure) -> tuple[Forgone, ...]:
-    """What those left out would be worth, where they would make the plan better."""
+def find_forgone(
+    problem: Problem, parts: list[Part], measure: Measure, factors: int | None = None
+) -> tuple[Forgone, ...]:
+    """What those left out would be worth, where they would make the plan better.
+
+    Of those with too high a limit the readings say how they move; the others are taken to lower
+    the noise and nothing else.
+    """
     mine = {client.name: client for client in problem.clients}
     weak = {part.client: part.rows + part.weak for part in parts if part.weak}
     with_weak = dict(mine)
@@ -123,7 +129,14 @@ def find_forgone(problem: Problem, parts: list[Part], measure: Measure) -> tuple
     forgone = []
     for entities, whose, how, clients in cases:
         if entities:
-            now, then = _worth(problem), _worth(problem.replace(clients=tuple(clients.values())))
+            members, known = tuple(clients.values()), problem.knowledge
+            changed = problem.replace(clients=members, knowledge=None)
+            if clients is with_weak and known is not None:
+                together = {part.client: part.rows + part.weak for part in parts}
+                everybody = [together[client.name] for client in members]
+                known = measure.knowledge(changed, everybody, factors)
+            changed = changed.replace(knowledge=known)
+            now, then = _worth(problem), _worth(changed)
             if then[2] < now[2]:
                 pairs = (now[0], then[0]), (now[1], then[1]), (now[2], then[2])
                 forgone.append(Forgone(entities, whose, how, *pairs))

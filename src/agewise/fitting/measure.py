@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from agewise.arrays import Array
-from agewise.fitting.defaults import Sampled
-from agewise.fitting.laws import Codes, CountNoise, LagLaw, fit_chain, fit_lag_law, fit_periodic
+from agewise.fitting.defaults import Limits, Sampled
+from agewise.fitting.given import Classes, class_masks
+from agewise.fitting.knowledge import daily_shares, measure_knowledge
+from agewise.fitting.laws import (
+    Codes,
+    CountNoise,
+    LagLaw,
+    fit_chain,
+    fit_lag_law,
+    fit_periodic,
+    lag_pairs,
+)
+from agewise.knowledge import Measured
+from agewise.problem import Problem
 from agewise.process import MeasuredLaw, Process
+from agewise.process.asymptotic import critical_value
 from agewise.progress import Progress
 from agewise.readings import Readings
 
@@ -27,6 +40,8 @@ DRAWN = {
     "entities": "entities are independent of each other, nothing moving them all together",
 }
 """What limits rest on, in words: they go with the law into statements."""
+WEEKS_APART = "weeks being independent of each other"
+"""What the promised loss rests on beside, in words."""
 STILL = "always in one state"
 UNUSABLE = "readings that cannot be used"
 
@@ -72,12 +87,17 @@ class Measure:
     slots: int
     adversary: str
     sampled: Sampled
-    calendar: bool
+    limits: Limits
+    ages: tuple[int, ...]
+    classes: Classes | None
+    targets: tuple[float, ...]
     confidence: float
     claims: int
     worst_limit: float
     noise: CountNoise | None
     progress: Progress | None
+    critical: float | None = None
+    """Of asymptotic limits, for all laws together."""
     alone: dict[int, LagLaw] = field(default_factory=dict)
     """The laws of entities by themselves, as far as they were needed."""
 
@@ -92,31 +112,57 @@ class Measure:
             confidence=self.confidence,
             claims=self.claims,
             sampled=self.sampled,
+            limits=self.limits,
+            ages=self.ages,
+            classes=class_masks(self.classes, rows),
+            targets=self.targets,
+            critical=self.critical,
             noise=self.noise,
-            first_weekday=self.readings.first.weekday() if self.calendar else None,
         )
 
-    def part(self, client: str, entities: Sequence[str], kind: str) -> Part:
-        """Who of a client's entities takes part."""
+    def for_all(self, parts: list[Part]) -> Measure:
+        """The same with asymptotic limits, if such are wanted, that hold for all laws together."""
+        if self.limits != "asymptotic":
+            return self
+        alone = self.adversary == "household"
+        groups = [[[row] for row in part.rows] if alone else [part.rows] for part in parts]
+        tables = (
+            table
+            for rows in (rows for one in groups for rows in one if rows)
+            for table in lag_pairs(
+                self.codes[rows],
+                self.values.size,
+                self.readings.day,
+                first_slot=self.first_slot,
+                slots=self.slots,
+                starts=self.readings.first_of_day,
+                ages=self.ages,
+                classes=class_masks(self.classes, rows),
+            ).weekly_tables()
+        )
+        orders = [0.0, *self.targets]
+        return replace(self, critical=critical_value(tables, orders, 1 - self.confidence))
+
+    def part(self, client: str, entities: Sequence[str]) -> Part:
+        """Who of a client's entities can take part."""
         unusable = dict(self.readings.quality.left_out)
         usable = [entity for entity in entities if entity not in unusable]
         rows = self.readings.rows(client, usable) if usable or not entities else []
-        still, weak = list[int](), list[int]()
+        still = list[int]()
         if self.noise is None:  # with noise, whom to leave out would be told without
             seen = {row: self.codes[row][self.codes[row] >= 0] for row in rows}
             still = [row for row in rows if np.unique(seen[row]).size < 2]
             rows = [row for row in rows if row not in still]
-        if kind == "measured":
-            rows, weak = self.fit_for_a_limit(rows)
-        return Part(client, rows, weak, still, len(entities) - len(usable))
+        return Part(client, rows, [], still, len(entities) - len(usable))
 
-    def fit_for_a_limit(self, rows: list[int]) -> tuple[list[int], list[int]]:
-        """Part entities by whether their limit will do, in the slot where most do.
+    def fit_for_a_limit(self, part: Part) -> Part:
+        """Leave out entities whose limit will not do in the slot where most do.
 
         All limits hold together, so that choosing among them costs no confidence.
         """
+        rows = part.rows
         if self.adversary != "household" or not rows:
-            return rows, []
+            return part
         for row in rows:
             self.alone[row] = self._lag_law([row])
             if self.progress is not None:
@@ -124,7 +170,7 @@ class Measure:
         will_do = np.array([self.alone[r].law.limits[:-1] <= self.worst_limit for r in rows])
         best = int(will_do.sum(axis=0).argmax())
         kept = [row for row, good in zip(rows, will_do[:, best], strict=True) if good]
-        return kept, [row for row in rows if row not in kept]
+        return replace(part, rows=kept, weak=[row for row in rows if row not in kept])
 
     def names(self, rows: list[int]) -> tuple[str, ...]:
         """The entities of some rows."""
@@ -143,27 +189,41 @@ class Measure:
         )
         return chain, ClientFit(client, self.names(rows), codes.size, 1.0, (), ())
 
+    def knowledge(
+        self, problem: Problem, rows: Sequence[list[int]], factors: int | None
+    ) -> Measured:
+        """What the readings say of the clients together; `rows` are those of each."""
+        days = daily_shares(
+            self.codes,
+            {client.name: mine for client, mine in zip(problem.clients, rows, strict=True)},
+            self.values.size,
+            self.readings.day,
+            first_slot=self.first_slot,
+            slots=self.slots,
+            starts=self.readings.first_of_day,
+        )
+        return measure_knowledge(days, self.values, problem.weights, factors, WEEKS_APART)
+
     def law(self, client: str, rows: list[int]) -> tuple[MeasuredLaw, ClientFit]:
         """A client's law, and how it was found."""
         group = self._lag_law(rows)
-        limits, inflation = group.law.limits, group.inflation
+        limits, sticks, inflation = group.law.limits, group.law.sticks, group.inflation
         if self.adversary == "household":
             each = [self.alone[row] for row in rows]
             limits = np.maximum(np.max([one.law.limits for one in each], axis=0), group.estimate)
+            sticks = np.max([one.law.sticks for one in each], axis=0)
             inflation = max(one.inflation for one in each)
-        weekend = ", but for whether it is a weekend" if self.calendar else ""
-        widened = ""
-        if self.sampled == "days" and self.noise is None:
-            widened = " (the limits were widened as far as weeks vary more than that)"
         law = MeasuredLaw(
             group.law.joints,
             limits,
             self.values,
             confidence=self.confidence,
             day=self.readings.day,
-            assumes=f"{KNOWS[self.adversary]}{weekend}; that {DRAWN[self.sampled]}{widened}; that "
-            "gaps do not depend on what would have been read; and that the days to come are like "
-            "those measured",
+            assumes=self._assumes(),
+            basis=self.limits,
+            weeks=group.law.weeks,
+            targets=group.law.targets,
+            sticks=sticks,
         )
         how = ClientFit(
             client,
@@ -174,3 +234,15 @@ class Measure:
             tuple(limits.tolist()),
         )
         return law, how
+
+    def _assumes(self) -> str:
+        """What the limits rest on, in words."""
+        known = "" if self.classes is None else f", but for {self.classes.known}"
+        widened = ""
+        if self.sampled == "days" and self.noise is None:
+            widened = " (the limits were widened as far as weeks vary more than that)"
+        return (
+            f"{KNOWS[self.adversary]}{known}; that {DRAWN[self.sampled]}{widened}; that "
+            "gaps do not depend on what would have been read; and that the days to come are like "
+            "those measured"
+        )

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agewise.fitting.assumptions import TOGETHER, Assumptions
+from agewise.fitting.coverage import coverage_sentence
 from agewise.fitting.laws import CountNoise
 from agewise.fitting.left_out import Forgone
 from agewise.fitting.measure import ClientFit
@@ -33,6 +34,11 @@ class Fit:
     kind: str
     adversary: str
     sampled: str
+    limits: str
+    ages: tuple[int, ...]
+    """Those that have limits, in slots."""
+    given: str | None
+    """What is known of the day, beside the law."""
     confidence: float
     quality: Quality
     states: States
@@ -90,12 +96,28 @@ class Fit:
         """The classical ε of the counts; None: they have no noise."""
         return None if self.noise is None else self.noise.epsilon
 
+    @property
+    def knowledge(self) -> dict[str, int] | None:
+        """From how many days it is known how clients vary, with how many common factors."""
+        known = self.problem.knowledge
+        return None if known is None else {"days": known.days, "factors": known.factors.shape[-1]}
+
+    @property
+    def coverage(self) -> str | None:
+        """What simulations say of asymptotic limits from as many weeks; None for proven ones."""
+        weeks = [client.process.weeks for client in self.problem.clients]
+        return coverage_sentence(min(weeks)) if self.limits == "asymptotic" else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the scenario."""
         return {
             "kind": self.kind,
             "adversary": self.adversary,
             "sampled": self.sampled,
+            "limits": self.limits,
+            "ages": list(self.ages),
+            "given": self.given,
+            "coverage": self.coverage,
             "confidence": self.confidence,
             "quality": self.quality.to_dict(),
             "states": self.states.values.tolist(),
@@ -107,6 +129,7 @@ class Fit:
             "outliers": [one.to_dict() for one in self.outliers],
             "forgone": [asdict(one) for one in self.forgone],
             "count_epsilon": self.count_epsilon,
+            "knowledge": self.knowledge,
             "warnings": list(self.warnings),
         }
 
@@ -139,7 +162,8 @@ def origin(fitted: Fit) -> str:
     elif fitted.noise is not None:
         said.append(
             f"The counts have noise, classical ε {fitted.noise.epsilon:g} about any 24 hours of an "
-            "entity; how far entities move together is therefore not told."
+            "entity; how far entities move together is therefore not told, and nothing is said of "
+            "how clients vary together: losses are those of independent records."
         )
     elif fitted.assumptions.together > TOGETHER:
         denied = f", and the limits, sampled by {fitted.sampled}, take it not to"

@@ -55,13 +55,16 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
                 "law, use own_law, or any_prior if you cannot say what they know."
             )
     measured = {
-        (c.process.confidence, c.process.assumes)
+        (c.process.confidence, c.process.basis, c.process.weeks, c.process.assumes)
         for c in problem.clients
         if c.process.confidence < 1
     }
-    for confidence, assumes in sorted(measured):
+    for confidence, basis, weeks, assumes in sorted(measured):
+        read = f", from {weeks} weeks of readings" if weeks else ""
+        only = ": right as weeks grow many, not proven for these" if basis == "asymptotic" else ""
         notes.append(
-            f"Δ of measured laws is an upper limit at confidence {confidence:g}; it assumes "
+            f"Δ of measured laws is an upper limit at confidence {confidence:g} ({basis}{read}"
+            f"{only}); it assumes "
             f"{assumes or 'what whoever measured them can tell: the scenario does not say'}."
         )
     if problem.epsilon > WEAK:

@@ -260,7 +260,7 @@ WORTH = 0.01
 
 def verdict(gap: float, nothing: float, fresh: float, unit: str) -> str | None:
     """Say what is as good as a plan of this loss and simpler: nothing collected, or fresh data."""
-    if gap > (1 - WORTH) * nothing and nothing * (1 - WORTH) <= fresh:
+    if gap >= (1 - WORTH) * nothing and nothing * (1 - WORTH) <= fresh:
         known = f"{nothing:.6g}{unit}"
         return f"Collect nothing: what the server knows already loses {known}, at ε = 0."
     if gap > (1 - WORTH) * fresh:

@@ -94,6 +94,8 @@ def noise_scale(
         off = np.array([ROWS_OFF * joint.rounding])
         sticks = hockey_sticks(joint.backward[None], np.array([target]), off)[0]
         deltas = np.minimum(deltas, sticks)
+    if calibration == "sharp" and delta is None and joint.uncertainty:
+        deltas = np.minimum(deltas, joint.stick_limit(target))
     reach = sensitivities(values, np.asarray(count))
     scale = Laplace().calibrate(reach, np.asarray(classical_epsilon(target, deltas)))
     if calibration == "tight" and not joint.underflowed:

@@ -21,7 +21,7 @@ from agewise.arrays import Array
 from agewise.checks import positive, whole
 from agewise.mixing import MIXINGS, Method, Sharpness, delta
 from agewise.privacy.ageing import aged_epsilon, classical_epsilon
-from agewise.process import Process
+from agewise.process import JointLaw, Process
 
 _ULP = float(np.finfo(float).eps)
 ROWS_OFF = 4.0
@@ -117,6 +117,27 @@ def sharp_forward(
     return by_formula
 
 
+def measured_forward(spent: Array, factors: Array, limits: Array) -> Array:
+    """The aged loss of the worst mechanism, by limits on E at `factors` e^ε̄ that rise from 1.
+
+    The target at which k·E(e^ε̄) = e^ε̄ − 1, k = e^{ε_c} − 1, E by chords between the limits and
+    constant beyond the last.
+    """
+    with np.errstate(over="ignore"):
+        gain = np.expm1(np.asarray(spent, dtype=float))[..., None]
+    enough = gain * limits <= factors - 1
+    place = np.where(enough.any(axis=-1), enough.argmax(axis=-1), len(factors))
+    left = np.clip(place - 1, 0, len(factors) - 2)
+    slope = (limits[left] - limits[left + 1]) / (factors[left + 1] - factors[left])
+    start = limits[left] + slope * factors[left]
+    base = 1 / gain[..., 0]  # 0 where there is no noise
+    with np.errstate(divide="ignore", invalid="ignore"):
+        within = (base + start) / (base + slope)
+        beyond = 1 + gain[..., 0] * limits[-1]
+    reached = np.where(place < len(factors), np.minimum(within, factors[left + 1]), beyond)
+    return np.asarray(np.log(reached) * (1 + 16 * _ULP))
+
+
 class Ageing:
     """What ageing between two slots makes of privacy, for any mechanism: both ways, exactly.
 
@@ -152,11 +173,14 @@ class Ageing:
         self._kind: Sharpness = MIXINGS[method].sharpness
         self._rows: Array | None = None
         self._rounding = 0.0
+        self._measured: JointLaw | None = None
         if self._kind == "rows" and 0 < self.delta < 1 and self.age > 0:
             until = self.age + 1 if aggregate_at is None else aggregate_at
             joint = process.joint(until - self.age, until, law)
             if not joint.underflowed and joint.uncertainty == 0:
                 self._rows, self._rounding = joint.backward, ROWS_OFF * joint.rounding
+            if joint.stick_limits is not None:
+                self._measured = joint
 
     def __repr__(self) -> str:
         return f"Ageing(age={self.age}, method={self.method!r}, delta={self.delta:.6g})"
@@ -164,12 +188,18 @@ class Ageing:
     def aged_epsilon(self, epsilon: float) -> float:
         """The largest aged ε of any mechanism with this classical ε (infinite: no noise)."""
         spent = np.asarray(epsilon if epsilon == math.inf else positive("epsilon", epsilon))
-        return float(sharp_forward(self._kind, spent, self.delta, self._rows, self._rounding))
+        aged = float(sharp_forward(self._kind, spent, self.delta, self._rows, self._rounding))
+        if self._measured is not None and self._measured.stick_limits is not None:
+            known, limits = self._measured.stick_limits
+            aged = min(aged, float(measured_forward(spent, np.exp(known), limits)))
+        return aged
 
     def classical_epsilon(self, epsilon: float) -> float:
         """The classical ε that suffices for this aged one; infinite where no noise is needed."""
         target = np.asarray([positive("epsilon", epsilon)])
         sticks = None
+        if self._measured is not None:
+            sticks = np.array([self._measured.stick_limit(epsilon)])
         if self._rows is not None:
             sticks = hockey_sticks(self._rows[None], target, np.array([self._rounding]))
         inverse = sharp_inverse(self._kind, target, np.array([self.delta]), sticks)

@@ -40,6 +40,8 @@ class MarkovChain:
     day = 1
     confidence = 1.0
     assumes = ""
+    basis = "proven"
+    weeks = 0
 
     def __init__(self, transition: ArrayLike, states: ArrayLike) -> None:
         self.transition = as_transition(transition)

@@ -79,6 +79,16 @@ class Process(Protocol):
         """What that confidence rests on, in words; empty where nobody says."""
         ...
 
+    @property
+    def basis(self) -> str:
+        """What kind of limit its Δ is: proven, or asymptotic."""
+        ...
+
+    @property
+    def weeks(self) -> int:
+        """How many weeks of readings it comes from; 0: none, or nobody says."""
+        ...
+
     def to_dict(self) -> dict[str, Any]:
         """The process as plain data, with its kind and without its states."""
         ...
@@ -118,7 +128,8 @@ class JointLaw:
 
     `rounding` bounds the relative error of its entries, unless `underflowed` says that something
     possible got a probability too small for a float to hold. `uncertainty` is by how much Δ may
-    be larger than this table says, where it was measured.
+    be larger than this table says, where it was measured; `stick_limits` are then rising target
+    ε's from 0 on, and upper limits on E (the hockey-stick divergence) at each.
 
     >>> pair = JointLaw([[0.4, 0.1], [0.1, 0.4]], states=[0, 1])
     >>> pair.backward
@@ -127,6 +138,7 @@ class JointLaw:
     """
 
     uncertainty = 0.0
+    stick_limits: tuple[Array, Array] | None = None
 
     def __init__(self, matrix: ArrayLike, states: ArrayLike) -> None:
         self.states = as_states(states)
@@ -175,6 +187,19 @@ class JointLaw:
         """K[y, x] = P(x at collection | y at aggregation), one row for each *possible* y."""
         columns = self.matrix[:, self.possible]
         return frozen((columns / columns.sum(axis=0)).T)
+
+    def stick_limit(self, target: float) -> float:
+        """An upper limit on E at a target ε, where it was measured; 1 where nothing is known.
+
+        E is convex and falls in e^ε: a chord between two limits is above it, and so is the last
+        limit beyond it.
+        """
+        if self.stick_limits is None:
+            return 1.0
+        known, limits = self.stick_limits
+        with np.errstate(over="ignore"):
+            between = np.interp(np.exp(target), np.exp(known), limits)
+        return min(1.0, max(float(between) * (1 + 1e-14), 1e-15))  # measured is never certain
 
     def __repr__(self) -> str:
         return f"JointLaw(states={self.states.tolist()}, matrix={self.matrix.tolist()})"

@@ -1,4 +1,4 @@
-"""Upper confidence limits on Δ from counts, each proven for what it takes to be independent."""
+"""Upper confidence limits on Δ and E from counts, proven for what is taken to be independent."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def table_delta(joint: Array) -> float:
     columns = joint[:, joint.sum(axis=0) > 0]
     rows = (columns / columns.sum(axis=0)).T
     return min(1.0, max((float(abs(a - b).sum()) / 2 for a in rows for b in rows), default=0.0))
+
+
+def table_sticks(joint: Array, targets: ArrayLike) -> Array:
+    """Return E (the hockey-stick divergence) of a table at each target ε, as it stands."""
+    columns = joint[:, joint.sum(axis=0) > 0]
+    rows = (columns / columns.sum(axis=0)).T if columns.size else np.zeros((1, len(joint)))
+    factors = np.exp(np.asarray(targets, dtype=float))
+    beyond = rows[:, None, None] - factors[:, None] * rows[None, :, None]
+    return np.asarray(np.maximum(beyond, 0.0).sum(axis=-1).max(axis=(0, 1)))
 
 
 def delta_limit(
@@ -62,6 +71,29 @@ def delta_limit(
     >>> round(delta_limit([[800, 200], [200, 800]], failure=0.05), 3)
     0.655
     """
+    return float(
+        stick_limits(
+            counts, failure, [0.0], units=units, most=most, inflation=inflation, slack=slack
+        )[0]
+    )
+
+
+def stick_limits(
+    counts: ArrayLike,
+    failure: float,
+    targets: ArrayLike,
+    *,
+    units: int | None = None,
+    most: int = 1,
+    inflation: ArrayLike = 1.0,
+    slack: float = 0.0,
+) -> Array:
+    """Return upper confidence limits on E at each target ε, from counts as for `delta_limit`.
+
+    Guarantees
+        The probability that any of them is below the truth is at most `failure`, however many
+        targets there are: they follow from the same limits on shares. E at ε = 0 is Δ.
+    """
     table = finite_array("counts", counts, "a square table of counts, or one per unit")
     size = table.shape[-1] if table.ndim else 0
     if table.ndim not in (2, 3) or table.shape[-2] != size or (table < 0).any():
@@ -78,8 +110,8 @@ def delta_limit(
     if table.ndim == 3 and table.sum(axis=(1, 2)).max(initial=0.0) > most:
         raise InvalidInput("most", most, "the pairs of every unit, or more")
     if size == 1:
-        return 0.0
-    sets = _sets(size)
+        return np.zeros(np.shape(targets))
+    sets = state_sets(size)
     needed = math.log(sets.shape[0] * size / failure) * factor
     if table.ndim == 3:
         share = _by_units(table / most, sets, needed)
@@ -90,7 +122,8 @@ def delta_limit(
             share = _by_pairs(inside, outside, needed)
         else:
             share = _by_sums(inside, outside, whole("units", units, 1), most, needed)
-    return _widest(np.minimum(share, 1.0), size)
+    factors = np.exp(np.asarray(targets, dtype=float))
+    return np.array([_widest(np.minimum(share, 1.0), size, factor) for factor in factors])
 
 
 def block_inflation(units: ArrayLike, blocks: ArrayLike) -> Array:
@@ -118,7 +151,7 @@ def block_inflation(units: ArrayLike, blocks: ArrayLike) -> Array:
     return np.asarray(np.maximum(ratio, 1.0))
 
 
-def _sets(size: int) -> Array:
+def state_sets(size: int) -> Array:
     """Sets of states as rows of 0 and 1; the complement of each stands at its mirror place."""
     if size > ALL_SETS:
         single = np.eye(size)
@@ -127,10 +160,10 @@ def _sets(size: int) -> Array:
     return ((masks[:, None] >> np.arange(size)) & 1).astype(float)
 
 
-def _widest(share: Array, size: int) -> float:
-    """The largest Δ that shares of sets `[set, y]` up to these limits leave possible."""
+def _widest(share: Array, size: int, factor: float) -> float:
+    """The largest E of order `factor` that shares of sets `[set, y]` up to these limits allow."""
     least = 1 - share[::-1]
-    beyond = np.maximum(share[:, :, None] - least[:, None, :], 0.0)
+    beyond = np.maximum(share[:, :, None] - factor * least[:, None, :], 0.0)
     beyond[:, range(size), range(size)] = 0.0
     if size > ALL_SETS:  # a distance is the sum of what single states have more
         return float(min(1.0, beyond[:size].sum(axis=0).max()))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array, frozen
-from agewise.checks import finite_array, fraction, whole
+from agewise.checks import finite_array, fraction, one_of, whole
 from agewise.errors import InvalidInput
 from agewise.process.joint import JointLaw, as_states, fingerprint, refuse_negative
 from agewise.process.limits import table_delta
+
+Basis = Literal["proven", "asymptotic"]
+"""Whether limits are proven for what they assume, or right as weeks grow many."""
+BASES: tuple[str, ...] = get_args(Basis)
 
 
 class MeasuredLaw:
@@ -20,8 +24,10 @@ class MeasuredLaw:
     `joints[t - 1, x, y]` is the law of (value in slot t, value in slot A), A the number of
     tables, as it was measured at that lag and time of day. `limits[t - 1]` is an upper confidence
     limit on Δ there, and `confidence` its level, for all slots together: noise is calibrated to
-    the limit, never to the estimate. `assumes` says in words what that confidence rests on.
-    `day` is the number of slots after which it all repeats.
+    the limit, never to the estimate. `sticks[t - 1, j]` is the same for E (the hockey-stick
+    divergence) at the target ε `targets[j]`. `basis` says whether limits are proven or asymptotic,
+    `weeks` from how many weeks of readings (0: not known), `assumes` in words what the confidence
+    rests on. `day` is the number of slots after which it all repeats.
 
     Nothing is known about three slots at once, so several releases get no credit for ageing.
     """
@@ -39,6 +45,10 @@ class MeasuredLaw:
         confidence: float,
         day: int = 48,
         assumes: str = "",
+        basis: Basis = "proven",
+        weeks: int = 0,
+        targets: ArrayLike = (),
+        sticks: ArrayLike | None = None,
     ) -> None:
         self.states = as_states(states)
         size = self.states.size
@@ -63,6 +73,10 @@ class MeasuredLaw:
         self.assumes = assumes
         self.day = whole("day", day, 1)
         self.limits = frozen(upper.copy())
+        one_of("basis", basis, BASES)
+        self.basis: Basis = basis
+        self.weeks = whole("weeks", weeks, 0)
+        self.targets, self.sticks = _sticks(targets, sticks, upper)
         last = self.joints[-1]
         if (last - np.diag(np.diag(last)) > 0).any():
             raise InvalidInput(
@@ -92,7 +106,11 @@ class MeasuredLaw:
         """A hash of the exact values, and of what they rest on."""
         facts = np.array([self.confidence, self.day])
         words = np.frombuffer(self.assumes.encode(), dtype=np.uint8).astype(float)
-        return fingerprint(self.joints, self.limits, self.states, facts, words)
+        known = (self.joints, self.limits, self.states, facts, words)
+        if self.basis == "proven" and not self.weeks and not self.targets.size:
+            return fingerprint(*known)
+        more = np.array([BASES.index(self.basis), self.weeks])
+        return fingerprint(*known, more, self.targets, self.sticks)
 
     def to_dict(self) -> dict[str, Any]:
         """The law as plain data, without its states."""
@@ -103,6 +121,10 @@ class MeasuredLaw:
             "confidence": self.confidence,
             "day": self.day,
             "assumes": self.assumes,
+            "basis": self.basis,
+            "weeks": self.weeks,
+            **({"targets": self.targets.tolist()} if self.targets.size else {}),
+            **({"sticks": self.sticks.tolist()} if self.targets.size else {}),
         }
 
     def kernel(self, collect_at: int, aggregate_at: int) -> Array:
@@ -145,6 +167,11 @@ class MeasuredLaw:
         joint = JointLaw(self.joints[index], self.states)
         room = float(self.limits[index] - table_delta(joint.matrix))
         joint.uncertainty = max(room, 1e-15)  # measured is never certain
+        if self.targets.size:
+            joint.stick_limits = (
+                np.concatenate([[0.0], self.targets]),
+                np.concatenate([[self.limits[index]], self.sticks[index]]),
+            )
         return joint
 
     def knows(self, collect_at: int, aggregate_at: int) -> bool:
@@ -163,3 +190,20 @@ class MeasuredLaw:
                 f"slots that were measured: 1 to {last}, aggregated in {last}, or whole days later",
             )
         return slot - 1
+
+
+def _sticks(targets: ArrayLike, sticks: ArrayLike | None, limits: Array) -> tuple[Array, Array]:
+    """Check limits on E: a row per slot, which falls with the target from the limit on Δ."""
+    if sticks is None and np.size(targets) == 0:
+        return frozen(np.empty(0)), frozen(np.empty((len(limits), 0)))
+    known = finite_array("targets", targets, "target ε's above 0, rising")
+    if known.ndim != 1 or known.size == 0 or (np.diff(known, prepend=0.0) <= 0).any():
+        raise InvalidInput("targets", known.tolist(), "target ε's above 0, rising")
+    given = () if sticks is None else sticks
+    table = finite_array("sticks", given, "one number from 0 to 1 per slot and target")
+    if table.shape != (len(limits), known.size) or (table < 0).any():
+        shape = (len(limits), known.size)
+        raise InvalidInput("sticks", f"of shape {table.shape}", f"shape {shape}, none negative")
+    if (np.diff(table, axis=1, prepend=limits[:, None]) > 1e-12).any():
+        raise InvalidInput("sticks", "rising with the target", "limits that fall, from that on Δ")
+    return frozen(known.copy()), frozen(table.copy())

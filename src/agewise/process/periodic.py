@@ -39,6 +39,8 @@ class PeriodicChain:
     homogeneous = None
     confidence = 1.0
     assumes = ""
+    basis = "proven"
+    weeks = 0
 
     def __init__(self, transitions: ArrayLike, states: ArrayLike) -> None:
         matrices = finite_array("transitions", transitions, "one square matrix a slot of the day")

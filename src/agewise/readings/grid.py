@@ -15,9 +15,13 @@ from agewise.arrays import Array
 from agewise.errors import InvalidInput
 from agewise.progress import Progress
 from agewise.readings.columns import Columns, infer_columns
+from agewise.readings.covariate import Covariate, fill_covariate, refuse_covariate
 from agewise.readings.plausibility import registers
 from agewise.readings.survey import DAY, GOOD, Grid, find_grid, survey, too_thin
 from agewise.readings.timed import timed_blocks
+
+WEEK = 7
+"""Days."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ class Readings:
     day: int
     first: datetime
     quality: Quality
+    covariate: Covariate | None = None
+    """A column that others may know too, if one was asked for."""
 
     @property
     def first_of_day(self) -> int:
@@ -86,6 +92,24 @@ class Readings:
         later = self.first + timedelta(days=cut // self.day)
         return self._part(slice(None, cut), self.first), self._part(slice(cut, None), later)
 
+    def alternate_weeks(self, first_slot: int, slots: int) -> tuple[Readings, Readings]:
+        """Windows of every other week from the first one on, and those of the weeks between.
+
+        A window of `slots` starts in `first_slot` of each day (from 0). Both parts keep the whole
+        time, with readings only where their windows are; neighbouring windows share what they
+        overlap by.
+        """
+        week = WEEK * self.day
+        if slots > week:
+            raise InvalidInput("slots", slots, f"at most {week}, one week, to be judged by weeks")
+        at = np.arange(self.values.shape[1]) - (first_slot - self.first_of_day) % self.day
+        parts = []
+        for parity in (0, 1):
+            near = (at // week % 2 == parity) | ((at - slots + 1) // week % 2 == parity)
+            part = replace(self, values=np.where(near, self.values, np.nan))
+            parts.append(part._part(slice(None), self.first))
+        return parts[0], parts[1]
+
     def _part(self, slots: slice, first: datetime) -> Readings:
         """Some of the slots; what was wrong with the file remains what it was."""
         values = self.values[:, slots]
@@ -99,7 +123,8 @@ class Readings:
             used=used,
             missing=values.size - used,
         )
-        return replace(self, values=values, first=first, quality=quality)
+        also = None if self.covariate is None else self.covariate.part(slots)
+        return replace(self, values=values, first=first, quality=quality, covariate=also)
 
 
 def read_readings(
@@ -109,6 +134,7 @@ def read_readings(
     timezone: str = "UTC",
     entities: Iterable[str] | None = None,
     at_least: float = 0.5,
+    covariate: str | None = None,
     progress: Progress | None = None,
 ) -> Readings:
     """Read a CSV or Parquet file of readings, long (entity, timestamp, value) or wide.
@@ -118,7 +144,8 @@ def read_readings(
     (or above 1e100) are left out, equal duplicates count once and others are averaged, and all of
     it is counted. `entities` keeps only those; one with less than `at_least` of its slots, or with
     readings that hardly ever fall (totals on a meter), is left out by name, and a file is refused
-    if most of its entities are of the latter kind.
+    if most of its entities are of the latter kind. `covariate` names a column of a long file that
+    others may know too (see `agewise.fitting.given`); the file is then read once more.
 
     The file is read in blocks, twice; memory grows with the cells of the grid (8 bytes each), not
     with the file.
@@ -126,6 +153,8 @@ def read_readings(
     file = Path(path)
     named = columns or infer_columns(file)
     wanted = None if entities is None else list(entities)
+    if covariate is not None:
+        refuse_covariate(file, named, covariate)
     rows = timed_blocks(file, named, timezone, _half(progress, 0))
     counts, profile = survey(rows, file, wanted, wide=named.wide)
     grid = find_grid(profile, file, at_least)
@@ -186,7 +215,11 @@ def read_readings(
         left_out=left_out,
     )
     members = tuple(name for name, keep in zip(names, kept, strict=True) if keep)
-    return Readings(members, values, DAY // grid.step, grid.time(0), quality)
+    also = None
+    if covariate is not None:
+        blocks = timed_blocks(file, named, timezone, also=covariate)
+        also = fill_covariate(covariate, blocks, grid, members)
+    return Readings(members, values, DAY // grid.step, grid.time(0), quality, also)
 
 
 def _half(progress: Progress | None, which: int) -> Progress | None:

@@ -16,13 +16,19 @@ from agewise.readings.times import utc
 
 
 def timed_blocks(
-    file: Path, columns: Columns, timezone: str, progress: Progress | None = None
+    file: Path,
+    columns: Columns,
+    timezone: str,
+    progress: Progress | None = None,
+    *,
+    also: str | None = None,
 ) -> Iterator[pl.DataFrame]:
     """The file's readings, some rows at a time.
 
     Columns: the row of the file, entity and timestamp as they stand, the time `at` in seconds
     since 1970 and the `number`, both null where they cannot be read, and whether the time is
-    `skipped` by a clock change. Empty lines are left out.
+    `skipped` by a clock change. Empty lines are left out. `also` names one more column of a long
+    file, as it stands.
     """
     names = scan(file).collect_schema().names()
     for role, name in vars(columns).items():
@@ -36,10 +42,12 @@ def timed_blocks(
         needed, values = names, [name for name in names if name != columns.timestamp]
         refuse_other_than_numbers(file, values, "Leave the column out.")
     else:
-        needed = list(vars(columns).values())
+        needed = list(dict.fromkeys([*vars(columns).values(), *([also] if also else [])]))
         refuse_other_than_numbers(file, [columns.value], "Name another: --value NAME.")
     for block in blocks(file, needed, progress):
         long = _long(block, columns)
+        if also is not None:
+            long = long.with_columns(block[also].alias("also"))
         at, skipped = utc(long["timestamp"], timezone)
         yield long.with_columns(
             at.dt.epoch("s").alias("at"),
