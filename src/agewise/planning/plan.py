@@ -265,7 +265,7 @@ def verdict(gap: float, nothing: float, fresh: float, unit: str) -> str | None:
         return f"Collect nothing: what the server knows already loses {known}, at ε = 0."
     if gap > (1 - WORTH) * fresh:
         return (
-            f"Collect fresh data, and let the server use what it knows: that loses {fresh:.6g}{unit} "
-            "with classical noise (estimator best)."
+            "Collect fresh data, and let the server use what it knows: that loses "
+            f"{fresh:.6g}{unit} with classical noise (estimator best)."
         )
     return None
