@@ -52,7 +52,8 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
             notes.append(
                 f"Mixing {problem.mixing} takes the stationary law as the adversary's prior, but "
                 f"{_listed(other)} start{'s' * (len(other) == 1)} from another stated law: if the "
-                "adversary knows that law, use own_law, or any_prior if you cannot say what they know."
+                "adversary knows that law, use own_law, or any_prior if you cannot say what they "
+                "know."
             )
     measured = {
         (c.process.confidence, c.process.basis, c.process.weeks, c.process.assumes)
