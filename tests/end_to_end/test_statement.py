@@ -99,6 +99,7 @@ ODD = {
         "estimator": "best",
         "mixing": "own_law",
         "calibration": "sharp",
+        "level": aw.Level(20.0, 0.98),
         "clients": [
             aw.Client("known", aw.birth_death(0.1, 0.2, [20, 50, 90]), law=[1, 0, 0]),
             aw.Client("unknown", aw.birth_death(0.1, 0.2, [20, 50, 90])),
