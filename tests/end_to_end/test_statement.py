@@ -92,6 +92,29 @@ CASES = {
 }
 
 
+ODD = {
+    "plain with a level": {"estimator": "plain", "mixing": "exact", "level": aw.Level(20.0, 0.98)},
+    "hardly any noise": {"estimator": "best", "mixing": "exact", "epsilon": 1e6},
+    "no noise": {
+        "estimator": "best",
+        "mixing": "own_law",
+        "calibration": "sharp",
+        "level": aw.Level(20.0, 0.98),
+        "clients": [
+            aw.Client("known", aw.birth_death(0.1, 0.2, [20, 50, 90]), law=[1, 0, 0]),
+            aw.Client("unknown", aw.birth_death(0.1, 0.2, [20, 50, 90])),
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_the_script_agrees_in_odd_cases(tmp_path, script, case, capsys):
+    run = finished(tmp_path / "run", change=ODD[case])
+    ledgers = exported(run / "ledgers", tmp_path / "exported")
+    assert script.main(run, ledgers) == 0, capsys.readouterr().out
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_script_notices_every_single_change(tmp_path, script, case, capsys):
     run = finished(tmp_path / "run", **CASES[case])

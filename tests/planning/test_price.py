@@ -45,6 +45,12 @@ def test_slots_that_cannot_be_are_refused(slots, words):
         aw.price(LONDON.replace(capacity=1), slots)
 
 
+def test_somebody_must_be_heard():
+    london = LONDON.replace(estimator="best")
+    with pytest.raises(aw.InvalidInput, match="unheard is all clients"):
+        aw.price(london, [1, 1, 1], unheard=[client.name for client in london.clients])
+
+
 def test_a_priced_schedule_claims_no_search():
     with pytest.raises(aw.InvalidInput, match=r"method is 'certified'.*Use plan\(\)"):
         aw.price(LONDON, [1, 2, 3], "certified")

@@ -14,7 +14,7 @@ from agewise.arrays import Array, frozen
 from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.knowledge import Asked, Moments, independent_moments
-from agewise.knowledge.estimate import GainTables, best_gains, gap_of
+from agewise.knowledge.estimate import GainTables, best_gains, gap_of, nothing_heard
 from agewise.learning import Learner
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Client, Problem
@@ -66,14 +66,19 @@ def cost_tables(problem: Problem) -> CostTables:
 
 
 def all_moments(
-    problem: Problem, slots: tuple[int, ...] | None = None
+    problem: Problem,
+    slots: tuple[int, ...] | None = None,
+    tables: Sequence[SlotTable] | None = None,
 ) -> Iterator[tuple[SlotTable, Moments]]:
-    """Yield, client by client, its terms and what the server knows of it, in every slot or some."""
+    """Yield, client by client, its terms and what the server knows of it, in every slot or some.
+
+    `tables` are the clients' terms where they are known already.
+    """
     known: dict[Any, tuple[SlotTable, Moments, Asked]] = {}  # clients alike share what they can
     for place, client in enumerate(problem.clients):
         key = (client.process.fingerprint, client.law, client.samples, client.epsilon)
         if key not in known:
-            table = slot_table(client, problem, slots)
+            table = slot_table(client, problem, slots) if tables is None else tables[place]
             values = problem.learner.table(client.process.states)
             own = independent_moments(
                 table.law_rows,
@@ -165,9 +170,12 @@ def nothing_collected(problem: Problem, ages: ArrayLike) -> float:
     4.7089
     """
     _, columns = schedule_cells(problem, ages)
+    if problem.estimator == "best":  # whose tables a plan has made already
+        return nothing_heard(known_tables(problem).gains, columns)
     counts = problem.learner.weights(problem.clients[0].process.states)
     own, common = 0.0, np.zeros(1)
-    parts = zip(problem.weights, all_moments(problem), columns.tolist(), strict=True)
+    moments = all_moments(problem, tables=cost_tables(problem).slots)
+    parts = zip(problem.weights, moments, columns.tolist(), strict=True)
     for weight, (_, known), column in parts:
         own += float(weight**2 * known.target_variance[column] @ counts)
         common = common + weight * np.sqrt(counts)[:, None] * known.target_factors

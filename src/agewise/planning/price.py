@@ -63,6 +63,8 @@ def check_unheard(problem: Problem, unheard: Sequence[str]) -> None:
     for name in unheard:
         if name not in names:
             raise InvalidInput("unheard", repr(name), "one of " + ", ".join(names))
+    if set(unheard) == set(names):
+        raise InvalidInput("unheard", "all clients", "some clients that can still be heard")
     if unheard and problem.estimator != "best":
         raise InvalidInput(
             "unheard",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from agewise.arrays import Array
 from agewise.knowledge.estimate import GainTables, gain_objective
 
 ROUNDS = 20
@@ -29,15 +30,15 @@ def improve_gains(
         order = np.argsort(-(own[rows, columns] - own.min(axis=1)), kind="stable")
         for i in order.tolist():
             now = columns[i]
-            outer = np.einsum(
-                "tcf,tcg,tc->tcfg", tables.heard[i], tables.heard[i], 1 / tables.power[i]
-            )
-            rest, left = shared - outer[now], unknown + told[i, now]
+            rest, left = shared - _outer(tables, i, now), unknown + told[i, now]
             value = own[i].copy()
             if total.shape[1]:
-                vector = left - told[i]
-                solved = np.linalg.solve(rest + outer, vector[..., None])[..., 0]
-                value += (vector * solved).sum(axis=(1, 2))
+                # A column adds one outer product to the matrix: its inverse follows from that.
+                inverse, vector, hear = np.linalg.inv(rest), left - told[i], tables.heard[i]
+                solved = np.einsum("cfg,tcg->tcf", inverse, vector)
+                reach = (hear * np.einsum("cfg,tcg->tcf", inverse, hear)).sum(axis=2)
+                less = (hear * solved).sum(axis=2) ** 2 / (tables.power[i] + reach)
+                value += ((vector * solved).sum(axis=2) - less).sum(axis=1)
             if capacity is not None:
                 value = np.where(
                     (load >= capacity) & (np.arange(tables.slots) != now), np.inf, value
@@ -47,10 +48,16 @@ def improve_gains(
                 columns[i], moved = best, moved + 1
                 load[now] -= 1
                 load[best] += 1
-                shared, unknown = rest + outer[best], left - told[i, best]
+                shared, unknown = rest + _outer(tables, i, best), left - told[i, best]
         if not moved or (tables.clients > 1000 and moved < 1e-3 * tables.clients):
             break
     return columns
+
+
+def _outer(tables: GainTables, client: int, column: int) -> Array:
+    """What a client adds in a column to the matrix of the best gains, `[C, F, F]`."""
+    heard = tables.heard[client, column]
+    return np.asarray(np.einsum("cf,cg,c->cfg", heard, heard, 1 / tables.power[client, column]))
 
 
 def improve_pairs(tables: GainTables, columns: NDArray[np.intp]) -> NDArray[np.intp]:
