@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEEDS := tests/federation/test_faults.py::test_many_more_seeds
 
-.PHONY: run test test-all check bench clean
+.PHONY: run pictures test test-all check bench clean
 
 run: .venv/.installed
 	$(BIN)/agewise plan --out out
 	$(BIN)/agewise run --out out/runs
 	$(BIN)/agewise schemes
 	$(BIN)/agewise reproduce all --out out
+
+pictures: .venv/.installed
+	$(BIN)/agewise reproduce all --out out
+	cp out/level.png out/worth.png out/gains.png docs/images/
 
 test: .venv/.installed-dev
 	$(BIN)/pytest -q -n 2 --dist loadfile

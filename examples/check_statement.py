@@ -38,7 +38,10 @@ LIMITS = [
     "Ages count to the aggregation slot: whoever sees an upload earlier, the server included, has "
     "data that have aged less.",
     "The processes are taken to be true and publicly known, and records of one client to evolve "
-    "independently of each other.",
+    "independently of each other, given whatever they have in common.",
+    "Every ε compares what is published with what would have been, had one record been another and "
+    "all else the same, what everybody has in common included: what the release tells of that, the "
+    "sort of day it is say, is not covered.",
     "Totals count every release in the client's ledger until then, as seen in the aggregation "
     "slot; those made under another process count in full.",
     "What is collected later also tells about earlier values, these included: a total grows with "
@@ -488,7 +491,8 @@ def outcome(scenario, settings, rows, uploads, names, due):
         kept = [{**clients[n], "weight": p} for n, p in zip(aim, shares, strict=True)]
         whole = {**scenario, "clients": kept}
     realised = None
-    if settings["readings"] is None and not settings["own_sources"]:
+    simulated = settings["readings"] is None and not settings["own_sources"]
+    if simulated and "level" not in scenario:
         truth = sum(
             share * present_mean(clients[name], scenario, slots[name], settings["seed"])
             for share, name in zip(shares, aim, strict=True)

@@ -12,6 +12,8 @@ import agewise as aw
 
 AGEWISE = [str(Path(sys.executable).with_name("agewise"))]
 
+LEVEL = ["--estimator", "best", "--level", "20,0.98"]
+
 
 def run(*arguments, cwd=None):
     plain = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
@@ -61,6 +63,14 @@ def test_ages_as_a_table_and_figures(tmp_path):
         (["plan", "--calibration", "tight"], "tight with mixing exact or own_law"),
         (["plan", "--capacity", "0"], "capacity is 0"),
         (["plan", "--seed", "-1"], "--seed is -1"),
+        (["plan", "--level", "20"], "--level is '20'; allowed: two numbers, LOADING,CORRELATION"),
+        (["plan", "--level", "20,0.98,1"], "--level is '20,0.98,1'"),
+        (["run", "--level", "much,0.98"], "--level is 'much,0.98'"),
+        (["plan", "--level", "20,1.1"], "level.correlation is 1.1; allowed: from 0 to 1"),
+        (["compare", "--level", "nan,0.98"], "level.loading is nan"),
+        (["plan", "--level", "20,0.98", "--estimator", "propagated"], "allowed: best or plain"),
+        (["run", *LEVEL, "--repetitions", "50"], "--repetitions is 50; allowed: 0 for this plan"),
+        (["run", "--plan", "plan.json", *LEVEL], "given with --plan; allowed: one or the other"),
         (["plan", "--out", "/proc/none"], "--out is /proc/none"),
         (["schemes", "--epsilon", "-1"], "epsilon is -1"),
         (["reproduce", "all", "--out", "/proc/none"], "--out is /proc/none"),
@@ -108,6 +118,39 @@ def test_plan_for_people_states_what_its_epsilon_assumes(tmp_path):
     assert aw.Plan.from_json((tmp_path / "plan.json").read_text()).collect_at == [10, 1, 2]
 
 
+def test_a_plan_with_a_level_has_its_gains_and_rivals():
+    done = run("plan", *LEVEL, "--mixing", "exact", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["ages"] == [0, 0, 4]
+    assert document["gap"] == pytest.approx(70.3368, abs=1e-4)
+    assert document["classical_fresh"] == pytest.approx(140.826, abs=1e-3)
+    assert document["nothing_collected"] > 404
+    assert len(document["gains"]) == 3
+    made = aw.Plan.from_json(done.stdout)
+    assert made.problem.level == (aw.Level(20.0, 0.98),)
+    two = json.loads(run("plan", *LEVEL, "--level", "5,0", "--json").stdout)
+    assert [one["loading"] for one in two["scenario"]["level"]] == [20.0, 5.0]
+
+
+def test_a_verdict_stands_first():
+    """The server's knowledge of the paper's clients beats the paper's plan."""
+    lines = run("plan").stdout.splitlines()
+    assert lines[0].startswith("Collect fresh data, and let the server use what it knows")
+    assert "verdict" not in " ".join(lines)
+    idle = run("plan", "--estimator", "best", "--epsilon", 0.01).stdout
+    assert idle.startswith("Collect nothing: what the server knows already loses 4.70")
+    assert run("plan", *LEVEL).stdout.startswith("london: aggregate in slot 10")
+
+
+def test_comparisons_with_a_level():
+    done = run("compare", *LEVEL[2:], "--mixing", "exact,any_prior", "--json")
+    rows = json.loads(done.stdout)
+    assert [round(row["gap"], 1) for row in rows] == [70.3, 80.8, 404.7, 140.8]
+    rest = json.loads(run("compare", *LEVEL, "--json").stdout)
+    assert [row["estimator"] for row in rest] == ["best", None, None]
+
+
 def test_schemes_as_json():
     done = run("schemes", "--epsilon", 0.1, "--json")
     rows = json.loads(done.stdout)
@@ -122,6 +165,9 @@ def test_schemes_for_people():
     done = run("schemes", "--epsilon", 0.03, "--epsilon", 0.1)
     assert "6) optimal + adaptive" in done.stdout
     assert "1045" in done.stdout
+    known = [line.split() for line in done.stdout.splitlines() if "nothing collected" in line]
+    assert [line[-2] for line in known] == ["4.70889", "9.66824", "4.70889", "8.14329"]
+    assert "4.69303" in done.stdout  # classical, fresh, server's knowledge used
 
 
 def test_init_writes_a_file_that_plans_and_never_overwrites(tmp_path):
@@ -207,9 +253,23 @@ def test_run_leaves_record_statement_and_picture(tmp_path):
         p.name for p in folder.iterdir()
     }
     assert "standard errors from the plan's 127.07" in done.stdout
+    assert "4.53935 Wh², server's knowledge used" in done.stdout
     assert "slot   1  client 2 uploaded" in done.stderr
     shown = run("ledger", "verify", folder / "ledgers" / "client 1.ledger")
     assert "1 events" in shown.stdout
+
+
+def test_a_run_with_a_level_is_not_compared_with_what_it_does_not_simulate(tmp_path):
+    done = run("run", *LEVEL, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    words = " ".join(done.stdout.split())
+    assert "not rehearsed Simulated records carry nothing that clients share" in words
+    assert "standard errors from the plan" not in words
+    for rival in ("nothing collected 40", "classical, fresh 140.826 Wh²"):
+        assert rival in words
+    made = aw.plan(aw.scenarios.london().replace(estimator="best", level=aw.Level(20.0, 0.98)))
+    with pytest.raises(aw.InvalidInput, match="plan is with level knowledge"):
+        aw.rehearse(made, 10)
 
 
 def test_run_as_json(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 import agewise as aw
 from agewise import figures
+from agewise.planning.compare import FRESH
 from agewise.schemes import SchemeRow
 from agewise.terms import slot_table
 
@@ -88,7 +89,64 @@ def test_noise_is_called_scale_or_power():
 
 
 def test_schemes_that_need_no_noise_are_drawn_too():
-    rows = [SchemeRow(s, "x", e, e, None, 1.0, 2.0, 0.0, 1.0) for s in (1, 2) for e in (0.1, 1.0)]
+    rows = [
+        SchemeRow(s, "x", e, e, None, 1.0, 2.0, 0.0, 1.0, 3.0, 4.0)
+        for s in (1, 2)
+        for e in (0.1, 1.0)
+    ]
     axes = figures.schemes_figure(rows, "mean_noise", "Noise power (Wh²)").axes[0]
     assert axes.get_yscale() == "linear"
     contain_their_lines(axes)
+
+
+def drawn(axes):
+    """The lines of an axes by their values."""
+    return [line.get_ydata().tolist() for line in axes.get_lines()]
+
+
+def test_losses_stand_beside_what_their_rivals_lose():
+    """Nothing collected, and fresh data with classical noise and the server's knowledge used."""
+    rows = [
+        SchemeRow(s, "x", e, e, None, 50.0, 2.0, 0.0, 1.0, 3.0 + s, 4.0 * e)
+        for s in (1, 2)
+        for e in (0.1, 1.0)
+    ]
+    axes = figures.schemes_figure(rows, "gap", "Loss gap (Wh²)").axes[0]
+    assert drawn(axes)[2:] == [[4.0, 4.0], [5.0, 5.0], [0.4, 4.0]]
+    assert len(figures.schemes_figure(rows, "bound", "Bound").axes[0].get_lines()) == 2
+    points = [
+        {"client": c, "collect_at": t, "printed": 9.0, "as_stated": 8.0, "exact_delta": 7.0}
+        | {"nothing_collected": 3.0, "classical_fresh": 2.0}
+        for c in ("a", "b")
+        for t in (1, 2)
+    ]
+    for panel in figures.figure_2_figure(points, {"matched": 0.1, "found": 0.2}).axes:
+        assert drawn(panel)[-2:] == [[3.0, 3.0], [2.0, 2.0]]
+    columns = {"ours": 1.0, "nothing collected": 3.0, FRESH: 2.0}
+    losses = [{"epsilon": e, **columns} for e in (0.1, 1.0)]
+    axes = figures.gains_figure(losses, "Wh").axes[0]
+    assert drawn(axes) == [[1.0, 1.0], [3.0, 3.0], [2.0, 2.0]]
+    assert {text.get_text() for text in axes.texts} == set(columns)
+
+
+def test_the_map_of_what_to_do_names_its_regions():
+    def row(varied, size, epsilon):
+        gap = 100.0 if size < 3 else 50.0 if epsilon > 0.3 else 20.0
+        return {
+            "varied": varied,
+            "size": size,
+            "epsilon": epsilon,
+            "gap": gap,
+            "nothing_collected": 100.0,
+            "classical_fresh": 100.0 if size < 3 else 50.0,
+        }
+
+    rows = [
+        row(varied, float(size), epsilon)
+        for varied in ("loading", "half_life")
+        for size in range(1, 7)
+        for epsilon in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    ]
+    for axes in figures.worth_figure(rows, "Wh").axes:
+        regions = {text.get_text() for text in axes.texts}
+        assert {"collect nothing", "collect fresh", "let data age"} <= regions

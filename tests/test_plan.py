@@ -172,6 +172,9 @@ def test_too_large_a_search_names_the_alternative():
     with pytest.raises(aw.InvalidInput, match="Use method certified"):
         aw.plan(aw.Problem(clients, 10, 0.1), method="exhaustive")
     with pytest.raises(aw.InvalidInput, match="Use method certified"):
-        aw.plan(aw.Problem(clients[:5], 10, 0.1, objective="bound"), method="exhaustive")
+        aw.plan(
+            aw.Problem(clients[:5], 10, 0.1, estimator="plain", objective="bound"),
+            method="exhaustive",
+        )
     with pytest.raises(aw.InvalidInput, match="method is 'typo'"):
         aw.plan(LONDON, method="typo")

@@ -26,6 +26,19 @@ def test_capacity_counts_who_has_collected():
     assert len(set(again.collect_at)) == 3
 
 
+def test_a_lost_client_leaves_its_slot_to_others():
+    problem = aw.scenarios.london().replace(
+        aggregate_at=3, capacity=1, epsilon=1.0, mixing="exact", estimator="best"
+    )
+    first = aw.plan(problem.replace(level=aw.Level(20.0, 0.98)))
+    last = first.assignments[first.collect_at.index(3)].client
+    new = aw.replan(first, now=2, lost=[last])
+    others = [one for one in new.assignments if one.client != last]
+    assert sorted(one.collect_at for one in others) == [2, 3]
+    assert new.unheard == (last,)
+    assert aw.Plan.from_json(new.to_json()) == new
+
+
 def test_lost_clients_drop_out():
     first = aw.plan(LONDON)
     again = aw.replan(first, now=2, lost=["client 3"])

@@ -42,7 +42,7 @@ def is_number(text):
 
 
 def test_every_figure_is_covered():
-    assert FIGURES == ["fig1", "fig2", "fig3a", "fig3b", "gains"]
+    assert FIGURES == ["fig1", "fig2", "fig3a", "fig3b", "gains", "level", "worth"]
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -63,8 +63,20 @@ def test_every_figure_has_its_pictures_scenario_and_page(made, name):
     for ending in ("png", "svg"):
         assert (made[0] / f"{name}.{ending}").stat().st_size > 5000
     assert (ROOT / name / "README.md").exists()
-    scenario = aw.load_scenario(ROOT / name / "scenario.toml")
-    assert scenario.replace(capacity=None) == aw.scenarios.london()
+    scenario, london = aw.load_scenario(ROOT / name / "scenario.toml"), aw.scenarios.london()
+    processes = [client.process.fingerprint for client in scenario.clients]
+    assert processes == [client.process.fingerprint for client in london.clients]
+    if name not in ("level", "worth"):
+        assert scenario.replace(capacity=None) == london
+
+
+def test_the_best_plan_is_never_above_its_rivals(made):
+    for row in rows(made[0] / "worth.csv"):
+        rivals = float(row["nothing_collected"]), float(row["classical_fresh"])
+        assert float(row["gap"]) <= min(rivals) * (1 + 1e-9)
+    for row in rows(made[0] / "level.csv"):
+        rivals = [float(row[name]) for name in row if name.startswith(("nothing", "classical"))]
+        assert float(row["planned, any prior"]) <= min(rivals) * (1 + 1e-9)
 
 
 def test_claims_are_told(made):

@@ -142,7 +142,7 @@ def test_a_bad_list_of_states_is_told_once(tmp_path):
         (edited('kind = "chain"', 'kind = "chan"'), "Did you mean chain?"),
         (edited("down = 0.2", "donw = 0.2"), "Did you mean down?"),
         (TEMPLATE + "\ncapacity = 1\n", "It belongs at the top, before the first table."),
-        (edited('estimator = "propagated"', 'estimator = "propogated"'), "mean propagated?"),
+        (edited('estimator = "best"', 'estimator = "propogated"'), "mean propagated?"),
     ],
 )
 def test_misspelt_words_get_a_suggestion(text, remedy, tmp_path):
@@ -162,7 +162,7 @@ def test_misspelt_built_in_scenarios_get_a_suggestion():
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(aw.InvalidInput, match="one of day_profile, london"):
+    with pytest.raises(aw.InvalidInput, match="one of common_level, day_profile, london"):
         aw.load_scenario("nowhere")
     with pytest.raises(aw.InvalidInput, match="readable file"):
         aw.load_scenario(tmp_path)

@@ -115,7 +115,7 @@ def test_names_of_the_first_version_still_work(name):
     assert (name in aw.__all__) == (name in dir(aw))
 
 
-GROUPS = ["figures", "fitting", "learning", "privacy", "scheduling"]
+GROUPS = ["figures", "fitting", "knowledge", "learning", "privacy", "scheduling"]
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -247,6 +247,29 @@ def test_every_claim_names_a_function_and_a_test(function, test):
 def test_links_between_pages_resolve(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_table_of_changes_names_what_is_there():
+    page = (ROOT / "docs" / "design.md").read_text()
+    table = page[page.index("## What a change touches") : page.index("## Rules that keep")]
+    rows = [row.split("|")[2:4] for row in table.splitlines() if row.startswith("| ")][1:]
+    assert len(rows) == 11
+    for folder, changed in rows:
+        files = re.findall(r"`([a-z_/]+\.py)`", changed)
+        assert 1 <= len(files) <= 2
+        for path in [*files, *re.findall(r"`([a-z_/]+/)`", folder)]:
+            assert (PACKAGE / path).exists(), path
+
+
+@pytest.mark.parametrize("first", ["laplace", "local", "virtual"])
+def test_the_names_of_a_choice_are_spelt_out_once(first):
+    lists = [
+        f"{path.relative_to(PACKAGE)}: {line}"
+        for path in modules()
+        for line in path.read_text().splitlines()
+        if f'Literal["{first}", ' in line
+    ]
+    assert len(lists) == 1, lists
 
 
 def test_version_is_the_same_everywhere():

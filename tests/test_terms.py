@@ -30,7 +30,7 @@ class Counted:
 def test_slots_in_which_nothing_changes_any_more_share_a_row(process, calibration):
     process = Counted(process)
     client = aw.Client("a", process, samples=10)
-    problem = aw.Problem([client], LAST, 0.1, calibration=calibration)
+    problem = aw.Problem([client], LAST, 0.1, estimator="propagated", calibration=calibration)
     table = aw.slot_table(client, problem)
     assert process.asked <= 500  # twice a row: for the table, and for the release
     assert len(table.kernel_rows) == len(table.law_rows) == len(table.release_rows) <= 250
@@ -50,7 +50,8 @@ def test_each_slot_has_the_noise_of_its_joint_law(calibration, law):
     chain = aw.birth_death(0.3, 0.1, [20, 50, 100, 200])
     client = aw.Client("a", chain, law, samples=7)
     mixing = "exact" if law is None else "own_law"
-    problem = aw.Problem([client], 6, 0.2, mixing=mixing, calibration=calibration)
+    choices = {"mixing": mixing, "estimator": "propagated", "calibration": calibration}
+    problem = aw.Problem([client], 6, 0.2, **choices)
     table = aw.slot_table(client, problem)
     for slot in range(1, 6 if calibration == "tight" else 7):  # fresh: every state counts
         joint = chain.joint(slot, 6, law)

@@ -3,16 +3,17 @@
 Data change over time, so what was collected some time ago says less about its owner now: ageing
 is itself privacy. Agewise weighs that against the accuracy that ageing costs.
 
-What most work needs is here; the rest is grouped: `scheduling`, `privacy`, `learning`, `fitting`
-and `figures`.
+What most work needs is here; the rest is grouped: `scheduling`, `privacy`, `learning`,
+`knowledge`, `fitting` and `figures`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from agewise import learning, privacy, scenarios, scheduling
+from agewise import knowledge, learning, privacy, scenarios, scheduling
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import rehearse, resume, run
+from agewise.knowledge import Level
 from agewise.learning import Histogram, Mean, Statistics
 from agewise.loss import loss_bound, loss_gap
 from agewise.loss.simulation import simulate_gap
@@ -48,6 +49,7 @@ __all__ = [
     "Histogram",
     "InvalidInput",
     "Ledger",
+    "Level",
     "MarkovChain",
     "Mean",
     "MeasuredLaw",
@@ -68,6 +70,7 @@ __all__ = [
     "figures",
     "fit",
     "fitting",
+    "knowledge",
     "learning",
     "load_scenario",
     "loss_bound",

@@ -15,6 +15,8 @@ from agewise.errors import InvalidInput
 def finite_array(field: str, value: ArrayLike, allowed: str) -> NDArray[np.float64]:
     """Return `value` as a fresh float array, refusing anything that is not all finite numbers."""
     try:
+        if np.asarray(value).dtype.kind in "bSU":  # which NumPy would read as numbers
+            raise ValueError
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidInput(field, value, allowed, "Give numbers in rows of one length.") from None

@@ -140,7 +140,7 @@ class Problem:
     aggregate_at: int
     epsilon: float
     mixing: Method = "exact"
-    estimator: Estimator = "propagated"
+    estimator: Estimator = "best"
     calibration: Rule = "sharp"
     objective: Objective = "exact"
     capacity: int | None = None

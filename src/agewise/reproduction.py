@@ -1,15 +1,17 @@
-"""The numbers behind the paper's figures, its claims checked one by one, and a figure of ours."""
+"""The numbers behind the paper's figures, its claims checked one by one, and figures of ours."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from agewise.arrays import Array
-from agewise.loss.gap import cost_tables, loss_gap
+from agewise.knowledge import Level
+from agewise.loss.gap import classical_fresh, cost_tables, loss_gap, nothing_collected
 from agewise.planning import Plan, plan
+from agewise.planning.compare import FRESH, NOTHING
 from agewise.problem import Problem
 from agewise.progress import Progress
 from agewise.scenarios import london
@@ -72,6 +74,24 @@ CALIBRATIONS: dict[str, dict[str, str]] = {
     },
 }
 CLASSICAL = "classical DP, no ageing"
+NOTHING_FRESH, NOTHING_OLD = f"{NOTHING}, ages 0", f"{NOTHING}, ages 9"
+"""What the server knows of these clients depends on how long ago their stated law held."""
+
+LEVEL = Level(loading=20.0, correlation=0.98)
+"""A level in the size of a typical record, of which 2 % is forgotten per slot: made up."""
+
+ESTIMATES: dict[str, dict[str, str]] = {
+    "paper: weighted mean, spectral Δ": {"mixing": "spectral", "estimator": "plain"},
+    "planned, any prior": {"mixing": "any_prior", "estimator": "best", "calibration": "sharp"},
+    "planned, stationary prior": {"mixing": "exact", "estimator": "best", "calibration": "sharp"},
+}
+"""Plans for clients that share a level."""
+
+WORTH_TARGETS = np.geomspace(0.01, 1.0, 13)
+WORTH_LOADINGS = np.geomspace(0.3, 100.0, 14)
+WORTH_HALF_LIVES = np.geomspace(0.5, 500.0, 13)
+"""The grid on which it is asked what to do: targets against loadings (Wh), or half-lives (slots)
+of a level of 20 Wh."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +114,9 @@ def figure_2() -> tuple[list[dict[str, Any]], list[Claim], dict[str, float]]:
 
     The gap when one client's collection slot varies and the other two are fresh. Three curves per
     client: the printed points; the setting as stated (spectral Δ) at the ε̄ that reproduces the
-    printed fresh point; exact Δ at an ε̄ where all three claims of the figure hold.
+    printed fresh point; exact Δ at an ε̄ where all three claims of the figure hold. Beside them, at
+    the latter target, what a server that knows the clients' laws loses: by collecting nothing, or
+    with fresh data and classical noise.
     """
     base = london()
     fresh = PRINTED_FIGURE_2[1][-1]
@@ -111,6 +133,10 @@ def figure_2() -> tuple[list[dict[str, Any]], list[Claim], dict[str, float]]:
             "printed": PRINTED_FIGURE_2[i][slot],
             "as_stated": stated[i, slot],
             "exact_delta": exact[i, slot],
+            "nothing_collected": nothing_collected(
+                base, [base.aggregate_at - 1 - slot if k == i else 0 for k in range(3)]
+            ),
+            "classical_fresh": classical_fresh(base.replace(epsilon=middle)),
         }
         for i, client in enumerate(base.clients)
         for slot in range(base.aggregate_at)
@@ -161,7 +187,57 @@ def calibration_gains() -> list[dict[str, Any]]:
         row: dict[str, Any] = {"epsilon": target, CLASSICAL: classical}
         for name, choices in CALIBRATIONS.items():
             row[name] = plan(base.replace(epsilon=target, **choices), method="exhaustive").gap
+        row[NOTHING_FRESH] = nothing_collected(base, [0, 0, 0])
+        row[NOTHING_OLD] = nothing_collected(base, [9, 9, 9])
+        row[FRESH] = classical_fresh(base.replace(epsilon=target))
         rows.append(row)
+    return rows
+
+
+def level_gains() -> list[dict[str, Any]]:
+    """Return the losses against ε̄ where the clients share a level: ours, the paper's, rivals'."""
+    rows = []
+    for target in SWEEP.tolist():
+        row: dict[str, Any] = {"epsilon": target}
+        for name, choices in ESTIMATES.items():
+            made = plan(london().replace(epsilon=target, level=LEVEL, **choices))
+            row[name] = made.gap
+        row[NOTHING] = nothing_collected(london().replace(level=LEVEL), [0, 0, 0])
+        row[FRESH] = made.classical_fresh
+        rows.append(row)
+    return rows
+
+
+def worth_map(progress: Progress | None = None) -> list[dict[str, Any]]:
+    """Return best plans over targets and levels: what they lose, and what their rivals do.
+
+    Two grids: the loading varies at the correlation of `LEVEL`, and the half-life at its loading.
+    The clients are the paper's, their records of the stationary law: then what the server knows
+    does not depend on ages, and neither does what it does not.
+    """
+    levels = [("loading", size, replace(LEVEL, loading=size)) for size in WORTH_LOADINGS.tolist()]
+    levels += [
+        ("half_life", slots, replace(LEVEL, correlation=0.5 ** (1 / slots)))
+        for slots in WORTH_HALF_LIVES.tolist()
+    ]
+    base, rows = london().replace(**ESTIMATES["planned, stationary prior"]), []
+    base = base.replace(clients=[replace(client, law=None) for client in base.clients])
+    for varied, size, level in levels:
+        for target in WORTH_TARGETS.tolist():
+            made = plan(base.replace(epsilon=target, level=level))
+            rows.append(
+                {
+                    "varied": varied,
+                    "size": size,
+                    "epsilon": target,
+                    "ages": made.ages,
+                    "gap": made.gap,
+                    "nothing_collected": made.nothing_collected,
+                    "classical_fresh": made.classical_fresh,
+                }
+            )
+            if progress is not None:
+                progress(len(rows), len(levels) * len(WORTH_TARGETS))
     return rows
 
 

@@ -117,7 +117,7 @@ class _Scenario(Entry):
     aggregate_at: int = Field(description=_COUNT)
     epsilon: float = Field(description="a finite number above 0")
     mixing: Method = "exact"
-    estimator: Estimator = "propagated"
+    estimator: Estimator = "best"
     calibration: Rule = "sharp"
     objective: Objective = "exact"
     capacity: int | None = Field(None, description=_COUNT)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.knowledge import Independent, Level, Levels, Measured
+from agewise.knowledge import Independent, Level, Levels, Measured, measured_of
 from agewise.loss.gap import all_moments, known_tables
 from agewise.scenario import problem_from_dict, problem_to_dict
 from random_knowledge import measured
@@ -155,8 +155,28 @@ def test_knowledge_that_does_not_fit_is_refused(choices, words):
         (float("inf"), 0.9, "loading is inf"),
         ([[1.0]], 0.9, "loading is of shape"),
         ([], 0.9, "loading is empty"),
+        ("20", 0.9, "loading is 20; allowed: one number"),
+        (True, 0.9, "loading is True; allowed: one number"),
+        (1e101, 0.9, "loading is 1e\\+101; allowed: at most 1e\\+100"),
+        (1.0, {0: 1.0}, "correlation is {0: 1.0}"),
     ],
 )
 def test_bad_levels_are_refused(loading, correlation, words):
     with pytest.raises(aw.InvalidInput, match=words):
         Level(loading, correlation)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"clients": 5}, "knowledge.clients is 5; allowed: a list of names"),
+        ({"clients": [1, "b", "c"]}, "allowed: a list of names"),
+        ({"clients": "abc"}, "allowed: a list of names"),
+        ({"assumes": 5}, "knowledge.assumes is 5; allowed: one line of text"),
+        ({"assumes": "two\nlines"}, "one line of text"),
+    ],
+)
+def test_measured_knowledge_of_nobody_or_in_odd_words_is_refused(change, words):
+    document = measured(("a", "b", "c"), slots=4, states=3).to_dict()
+    with pytest.raises(aw.InvalidInput, match=words):
+        measured_of({**document, **change})

@@ -31,7 +31,7 @@ STEPS = {
     "upload received": (Server, "receive"),
     "journal written": (RunFolder, "keep"),
     "slot closed": (Server, "close"),
-    "settings written": (RunFolder, "settle"),
+    "settings written": (RunFolder, "write_settings"),
     "document written": (RunFolder, "write"),
 }
 MOMENTS = ("before", "after")

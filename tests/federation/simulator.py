@@ -38,7 +38,7 @@ STEPS = {
     "receive": (Server, "receive"),
     "close": (Server, "close"),
     "journal": (RunFolder, "keep"),
-    "settings": (RunFolder, "settle"),
+    "settings": (RunFolder, "write_settings"),
     "document": (RunFolder, "write"),
 }
 """The steps of the server before and after which it can crash."""

@@ -13,7 +13,7 @@ from agewise.federation.sources import SimulatedRecords
 from agewise.privacy.account import Policy
 from agewise.privacy.ledger import Ledger
 
-PROBLEM = aw.scenarios.slow_and_fast()
+PROBLEM = aw.scenarios.slow_and_fast().replace(estimator="propagated")
 PLAN = aw.plan(PROBLEM)
 
 

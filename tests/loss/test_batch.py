@@ -38,7 +38,7 @@ def test_stationary_laws_and_the_choices_of_a_problem_by_default(rng):
     u, b = aw.chain_tables(chains, [1, 2, 3], np.full(5, 10), 4, 0.3)
     clients = [aw.Client(str(i), aw.MarkovChain(c, [1, 2, 3]), samples=10) for i, c in
                enumerate(chains)]  # fmt: skip
-    wanted = aw.cost_tables(aw.Problem(clients, 4, 0.3))
+    wanted = aw.cost_tables(aw.Problem(clients, 4, 0.3, estimator="propagated"))
     np.testing.assert_allclose(u, wanted.u, rtol=1e-12)
     assert np.abs(b).max() < 1e-12
 
@@ -65,7 +65,7 @@ def test_laws_that_underflow_get_no_credit_for_ageing():
     laws = np.array([[1e-150, 1.0], [0.5, 0.5]])
     u, _ = aw.chain_tables(slow, [0, 1], [10, 10], 3, 0.1, laws=laws, mixing="own_law")
     clients = [aw.Client(str(i), aw.MarkovChain(slow[i], [0, 1]), laws[i], 10) for i in range(2)]
-    wanted = aw.cost_tables(aw.Problem(clients, 3, 0.1, "own_law"))
+    wanted = aw.cost_tables(aw.Problem(clients, 3, 0.1, "own_law", "propagated"))
     np.testing.assert_allclose(u, wanted.u, rtol=1e-12)
     assert wanted.slots[0].classical_epsilon[0] == pytest.approx(0.1)
     assert wanted.slots[1].classical_epsilon[0] > 0.15

@@ -124,7 +124,7 @@ def test_a_batch_says_the_same_as_each_alone():
         aw.birth_death(0.3, 0.4, [20, 50, 100, 200]),
     ]
     clients = [aw.Client("a", chains[0], samples=100), aw.Client("b", chains[1], samples=250)]
-    problem = aw.Problem(clients, 20, 0.1)
+    problem = aw.Problem(clients, 20, 0.1, estimator="propagated")
     schedules = np.array(list(itertools.product(range(0, 20, 3), repeat=2)))
     from agewise.loss.bound import _prepared
 
@@ -153,7 +153,7 @@ def test_known_records_leave_a_bound_that_is_true(law, epsilon):
 def test_many_clients_and_slots_have_a_finite_bound(rng):
     chains = [aw.birth_death(*rng.dirichlet([1, 1, 3])[:2], [20, 50, 100, 200]) for _ in range(12)]
     clients = [aw.Client(str(i), c, samples=100) for i, c in enumerate(chains)]
-    problem = aw.Problem(clients, 48, 0.1)
+    problem = aw.Problem(clients, 48, 0.1, estimator="propagated")
     for _ in range(5):
         ages = rng.integers(0, 48, 12)
         assert aw.loss_gap(problem, ages) <= aw.loss_bound(problem, ages) < np.inf
@@ -322,7 +322,8 @@ def test_the_bound_does_not_depend_on_the_unit(unit):
     for scale in (1, unit):
         chain = aw.birth_death(0.2, 0.3, np.array([0, 1, 3]) * scale)
         client = aw.Client("a", chain, [0.5, 0.5, 0], samples=5)
-        bounds.append(aw.loss_bound(aw.Problem([client], 4, 50.0, mixing="own_law"), [2]))
+        problem = aw.Problem([client], 4, 50.0, mixing="own_law", estimator="propagated")
+        bounds.append(aw.loss_bound(problem, [2]))
     assert bounds[1] / unit**2 == pytest.approx(bounds[0], rel=1e-3)
 
 

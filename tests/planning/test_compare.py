@@ -86,7 +86,7 @@ def test_a_choice_may_stand_alone_and_progress_is_told():
     ]
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert rows[2].gap == pytest.approx(127.07, abs=1e-3)
-    assert len(aw.compare(LONDON)) == 1
+    assert len(aw.compare(LONDON)) == 3
 
 
 @pytest.mark.parametrize(
@@ -149,3 +149,11 @@ def test_the_command_refuses_what_cannot_be(options, words):
     assert isinstance(done.exception, aw.InvalidInput)
     assert words in str(done.exception)
     assert done.exception.exit_code == 2
+
+
+def test_levels_and_learners_are_plain_data_in_a_list():
+    london = aw.scenarios.london().replace(estimator="best", mixing="exact")
+    rows = aw.compare(london, level=[None, aw.Level(20.0, 0.98)]).to_list()
+    assert json.loads(json.dumps(rows))[1]["level"] == {"loading": 20.0, "correlation": 0.98}
+    shares = aw.compare(london, learner=[aw.Histogram()]).to_list()
+    assert json.loads(json.dumps(shares))[0]["learner"] == {"kind": "histogram"}

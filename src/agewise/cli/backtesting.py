@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from agewise.cli import readings as given
 from agewise.cli.console import (
     JsonOption,
     console,
@@ -19,8 +18,8 @@ from agewise.cli.console import (
     progress_bar,
 )
 from agewise.cli.layout import Column, print_table
+from agewise.cli.readings import SHOWN, Options, on_readings
 from agewise.errors import InvalidInput
-from agewise.fitting import defaults
 from agewise.wording import listed
 
 if TYPE_CHECKING:
@@ -46,30 +45,9 @@ SCHEMES = {
 @commands.command(
     epilog="Example: agewise backtest meters.parquet --states 60,250 --each --adversary household"
 )
+@on_readings
 def backtest(
-    readings: given.ReadingsArgument,
-    states: given.StatesOption = None,
-    quantiles: given.QuantilesOption = None,
-    least_error: given.LeastErrorOption = None,
-    entity: given.EntityOption = None,
-    timestamp: given.TimestampOption = None,
-    value: given.ValueOption = None,
-    wide: given.WideOption = False,
-    yes: given.YesOption = False,
-    timezone: given.TimezoneOption = "UTC",
-    groups: given.GroupsOption = None,
-    each: given.EachOption = False,
-    aggregate_at: given.AggregateOption = defaults.AGGREGATE_AT,
-    slots: given.SlotsOption = None,
-    epsilon: given.EpsilonOption = defaults.EPSILON,
-    adversary: given.AdversaryOption = defaults.ADVERSARY,
-    sampled: given.SampledOption = defaults.DRAWN_BY,
-    limits: given.LimitsOption = defaults.LIMITS_ARE,
-    ages: given.AgesOption = None,
-    known: given.GivenOption = None,
-    worst_limit: given.WorstLimitOption = defaults.WORST_LIMIT,
-    most_left_out: given.MostLeftOutOption = defaults.MOST_LEFT_OUT,
-    factors: given.FactorsOption = None,
+    given: Options,
     split: Annotated[
         Literal["halves", "weeks"],
         typer.Option(
@@ -85,7 +63,6 @@ def backtest(
             help="The adversary also knows the present mean of the others, in thirds (two states).",
         ),
     ] = False,
-    unit: given.UnitOption = "",
     seed: Annotated[
         int, typer.Option(min=0, help="Of the adversary's noise and the random schedule.")
     ] = 0,
@@ -104,35 +81,34 @@ def backtest(
     from agewise.fitting.fit import fit  # noqa: PLC0415
     from agewise.fitting.halves import compare_halves  # noqa: PLC0415
 
-    columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
-    offered = given.choose_ages(ages)
-    recorded = given.read(readings, columns, timezone, aggregate_at, slots, known)
+    offered = given.choose_ages()
+    recorded = given.read()
     parts = [recorded.readings.split(0.5)]
     if split == "weeks":
         even, odd = recorded.readings.alternate_weeks(recorded.first_slot, recorded.slots)
         parts = [(even, odd), (odd, even)]
-    members = given.choose_groups(groups, recorded.readings, each=each)
+    members = given.choose_groups(recorded.readings)
     fits = []
     for part, _ in parts:
-        chosen = given.choose_states(states, quantiles, least_error, part)
+        chosen = given.choose_states(part)
         with progress_bar("measuring") as advance:
             fits.append(
                 fit(
                     part,
                     chosen,
-                    epsilon=epsilon,
+                    epsilon=given.epsilon,
                     first_slot=recorded.first_slot,
                     slots=recorded.slots,
                     groups=members,
-                    adversary=adversary,
-                    sampled=sampled,
-                    limits=limits,
+                    adversary=given.adversary,
+                    sampled=given.sampled,
+                    limits=given.limits,
                     ages=offered,
-                    given=known,
-                    worst_limit=worst_limit,
-                    most_left_out=most_left_out,
-                    factors=factors,
-                    unit=unit,
+                    given=given.known,
+                    worst_limit=given.worst_limit,
+                    most_left_out=given.most_left_out,
+                    factors=given.factors,
+                    unit=given.unit,
                     progress=advance,
                 )
             )
@@ -185,7 +161,7 @@ def backtest(
         print_json(
             {
                 "split": split,
-                "adversary": adversary,
+                "adversary": given.adversary,
                 "sampled": fitted.sampled,
                 "limits": fitted.limits,
                 "ages": list(fitted.ages),
@@ -203,20 +179,20 @@ def backtest(
         return
     screen = console()
     screen.print(
-        f"{_judged(before, after, split)}; adversary: {adversary}, sampled: "
-        f"{fitted.sampled}, limits: {fitted.limits}, claimed ε = {epsilon:g}. "
+        f"{_judged(before, after, split)}; adversary: {given.adversary}, sampled: "
+        f"{fitted.sampled}, limits: {fitted.limits}, claimed ε = {given.epsilon:g}. "
         f"{len(fitted.left_out)} entities left out.",
         highlight=False,
     )
-    _print_attacks(screen, attacks, unit)
+    _print_attacks(screen, attacks, given.unit)
     for one in attacks:
         if one.exposed:
             screen.print(
-                f"Noise by the {_noise(one)} exposes {escape(listed(one.exposed, given.SHOWN))}: "
+                f"Noise by the {_noise(one)} exposes {escape(listed(one.exposed, SHOWN))}: "
                 "each by itself refutes the claim.",
                 highlight=False,
             )
-    _print_plans(screen, replayed, unit)
+    _print_plans(screen, replayed, given.unit)
 
 
 def _judged(before: Readings, after: Readings, split: str) -> str:

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from agewise.cli.console import (
     JsonOption,
+    LevelOption,
     ScenarioArgument,
     console,
     print_json,
@@ -29,7 +30,7 @@ Listed = Annotated[str | None, typer.Option(help="Values to try, separated by co
 
 
 @commands.command(
-    epilog="Example: agewise compare london --estimator plain,propagated --epsilon 0.03,0.1"
+    epilog="Example: agewise compare london --level 20,0.98 --estimator plain,best --epsilon 0.1,1"
 )
 def compare(
     scenario: ScenarioArgument = "london",
@@ -40,16 +41,20 @@ def compare(
     objective: Listed = None,
     capacity: Listed = None,
     aggregate_at: Listed = None,
+    level: LevelOption = None,
     method: Annotated[SearchMethod, typer.Option(help="How to search.")] = "certified",
     as_json: JsonOption = False,
 ) -> None:
     """Plan a scenario for every combination of choices and show what each one costs.
 
-    Without any choice: every estimator with every mixing. A combination that is not possible is
+    Without any choice: every estimator with every mixing. Below them stand nothing collected, and
+    fresh data with classical noise of which the server makes the best estimate. With --level the
+    estimator is best unless others are listed. A combination that is not possible is
     listed with the reason. In JSON each row has its choices, ages, gap, bound, mean_noise_scale,
     largest_classical_epsilon and reason.
     """
-    problem = read_problem(scenario)
+    # Records moved forward cannot share a level, and a scenario may say propagated.
+    problem = read_problem(scenario, level=level, estimator="best" if level else None)
     words = {
         "estimator": estimator,
         "calibration": calibration,

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from agewise.errors import InvalidInput
+from agewise.knowledge import Level
 from agewise.learning import Estimator, learner_of
 from agewise.mechanism import Kind
 from agewise.mixing import Method, assumption
@@ -42,7 +43,19 @@ MixingOption = Annotated[
     Method | None, typer.Option(help="Whose prior knowledge Δ holds for (see docs/notation.md).")
 ]
 EstimatorOption = Annotated[
-    Estimator | None, typer.Option(help="Average as collected, or moved forward in time.")
+    Estimator | None,
+    typer.Option(
+        help="Average as collected (plain) or moved forward in time (propagated), or the best "
+        "estimate from what the server knows and hears (best)."
+    ),
+]
+LevelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="LOADING,CORRELATION",
+        help="What all records share and nobody knows: its standard deviation, and what remains of "
+        "it from slot to slot; may be repeated. In place of the scenario's levels.",
+    ),
 ]
 CalibrationOption = Annotated[
     Rule | None,
@@ -128,7 +141,22 @@ def read_problem(scenario: str, **changes: Any) -> Problem:
     given = {name: value for name, value in changes.items() if value is not None}
     if "learner" in given:
         given["learner"] = learner_of({"kind": given["learner"]})
+    if "level" in given:
+        given["level"] = tuple(_level(text) for text in given["level"])
     return load_scenario(scenario).replace(**given)
+
+
+def _level(text: str) -> Level:
+    try:
+        loading, correlation = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput(
+            "--level",
+            repr(text),
+            "two numbers, LOADING,CORRELATION",
+            "Say 20,0.98; for a loading per client, write [[level]] into a scenario file.",
+        ) from None
+    return Level(loading, correlation)
 
 
 def output_folder(out: Path | None, option: str = "--out") -> Path | None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from agewise.cli import readings as given
 from agewise.cli.console import (
     JsonOption,
     console,
@@ -22,6 +21,7 @@ from agewise.cli.console import (
     wrote,
 )
 from agewise.cli.layout import Column, print_facts, print_table
+from agewise.cli.readings import SHOWN, Options, on_readings
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.scenario import dump_scenario
@@ -38,37 +38,19 @@ commands = typer.Typer()
     epilog="Example: agewise fit meters.parquet --states 60,250 --adversary population "
     "--aggregate-at 18:00 --out mine.toml",
 )
+@on_readings
 def fit_command(
-    readings: given.ReadingsArgument,
-    states: given.StatesOption = None,
-    quantiles: given.QuantilesOption = None,
-    least_error: given.LeastErrorOption = None,
-    entity: given.EntityOption = None,
-    timestamp: given.TimestampOption = None,
-    value: given.ValueOption = None,
-    wide: given.WideOption = False,
-    yes: given.YesOption = False,
-    timezone: given.TimezoneOption = "UTC",
-    groups: given.GroupsOption = None,
-    each: given.EachOption = False,
-    aggregate_at: given.AggregateOption = defaults.AGGREGATE_AT,
-    slots: given.SlotsOption = None,
-    epsilon: given.EpsilonOption = defaults.EPSILON,
+    given: Options,
     kind: Annotated[
         Literal["measured", "periodic", "chain"],
         typer.Option(help="The measured lag law, or a chain that assumes more."),
     ] = "measured",
-    adversary: given.AdversaryOption = defaults.ADVERSARY,
-    sampled: given.SampledOption = defaults.DRAWN_BY,
-    limits: given.LimitsOption = defaults.LIMITS_ARE,
-    ages: given.AgesOption = None,
-    known: given.GivenOption = None,
-    calendar: given.CalendarOption = False,
+    calendar: Annotated[
+        bool, typer.Option("--calendar", help="The same as --given weekend.")
+    ] = False,
     confidence: Annotated[
         float, typer.Option(help="That no Δ is below the truth, in any slot of any client.")
     ] = defaults.CONFIDENCE,
-    worst_limit: given.WorstLimitOption = defaults.WORST_LIMIT,
-    most_left_out: given.MostLeftOutOption = defaults.MOST_LEFT_OUT,
     count_epsilon: Annotated[
         float | None,
         typer.Option(help="Noise on the counts: the scenario itself is private about each day."),
@@ -83,8 +65,6 @@ def fit_command(
             "promises that hold. Left out with --count-epsilon."
         ),
     ] = True,
-    factors: given.FactorsOption = None,
-    unit: given.UnitOption = "",
     out: Annotated[Path, typer.Option(help="The scenario file to write.")] = Path("fitted.toml"),
     force: Annotated[bool, typer.Option("--force", help="Write over a scenario file.")] = False,
     report: Annotated[
@@ -111,34 +91,33 @@ def fit_command(
             "both, or neither",
             "What noisy counts tell has to be accounted for.",
         )
-    columns = given.choose_columns(readings, entity, timestamp, value, wide=wide, yes=yes)
-    offered = given.choose_ages(ages)
-    recorded = given.read(readings, columns, timezone, aggregate_at, slots, known)
-    chosen = given.choose_states(states, quantiles, least_error, recorded.readings)
-    members = given.choose_groups(groups, recorded.readings, each=each)
+    offered = given.choose_ages()
+    recorded = given.read()
+    chosen = given.choose_states(recorded.readings)
+    members = given.choose_groups(recorded.readings)
     with progress_bar("measuring") as advance:
         fitted = fit(
             recorded.readings,
             chosen,
-            epsilon=epsilon,
+            epsilon=given.epsilon,
             first_slot=recorded.first_slot,
             slots=recorded.slots,
             groups=members,
             kind=kind,
-            adversary=adversary,
-            sampled=sampled,
-            limits=limits,
+            adversary=given.adversary,
+            sampled=given.sampled,
+            limits=given.limits,
             ages=offered,
-            given=known,
+            given=given.known,
             calendar=calendar,
             confidence=confidence,
-            worst_limit=worst_limit,
-            most_left_out=most_left_out,
+            worst_limit=given.worst_limit,
+            most_left_out=given.most_left_out,
             count_epsilon=count_epsilon,
             knowledge=knowledge,
-            factors=factors,
+            factors=given.factors,
             name=out.stem,
-            unit=unit,
+            unit=given.unit,
             progress=advance,
         )
     folder = output_folder(report, "--report")
@@ -228,7 +207,7 @@ def _print(fitted: Fit) -> None:
     left_out = [*quality.left_out, *fitted.left_out]
     for why in dict.fromkeys(why for _, why in left_out):
         names = [name for name, reason in left_out if reason == why]
-        facts.append(("left out", f"{escape(listed(names, given.SHOWN))}: {why}"))
+        facts.append(("left out", f"{escape(listed(names, SHOWN))}: {why}"))
     levels = ", ".join(f"{level:.4g}" for level in fitted.states.values)
     facts.append(
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 from rich.markup import escape
@@ -18,6 +18,7 @@ from agewise.cli.console import (
     EstimatorOption,
     JsonOption,
     LearnerOption,
+    LevelOption,
     MechanismOption,
     MixingOption,
     OutOption,
@@ -38,13 +39,14 @@ from agewise.errors import InvalidInput
 from agewise.planning import Plan, SearchMethod
 from agewise.planning import plan as make_plan
 from agewise.planning import replan as make_replan
+from agewise.planning.compare import FRESH, NOTHING
 from agewise.problem import Objective, Problem
 from agewise.scenario import TEMPLATE
 from agewise.scenarios import BUILT_IN
 from agewise.schemes import SchemeRow, compare_schemes
 
 commands = typer.Typer()
-Figures = Literal["fig1", "fig2", "fig3a", "fig3b", "gains", "all"]
+Figures = Literal["fig1", "fig2", "fig3a", "fig3b", "gains", "level", "worth", "all"]
 
 
 @commands.command(epilog="Example: agewise plan london --epsilon 0.3 --mixing exact --json")
@@ -53,6 +55,7 @@ def plan(
     epsilon: EpsilonOption = None,
     mixing: MixingOption = None,
     estimator: EstimatorOption = None,
+    level: LevelOption = None,
     calibration: CalibrationOption = None,
     learner: LearnerOption = None,
     mechanism: MechanismOption = None,
@@ -80,6 +83,7 @@ def plan(
         epsilon=epsilon,
         mixing=mixing,
         estimator=estimator,
+        level=level,
         calibration=calibration,
         learner=learner,
         mechanism=mechanism,
@@ -136,6 +140,10 @@ def schemes(
 ) -> None:
     """Compare the paper's six schemes: schedule, achieved ε, gap, bound, mean noise power.
 
+    Below them stand what a server loses that collects nothing and publishes the mean it knows (at
+    the law of each scheme's ages), and fresh data with classical noise, of which the server makes
+    the best estimate.
+
     With --out, also draws loss gap and noise power against ε over 0.01 to 1. The noise power is
     2η² for noise of scale η, averaged over the clients; JSON calls it mean_noise.
     """
@@ -161,12 +169,15 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
     as_json: JsonOption = False,
 ) -> None:
-    """Compute the paper's figures anew (PNG, SVG, CSV) and check its claims against them."""
+    """Compute the paper's figures anew (PNG, SVG, CSV) and check its claims against them.
+
+    Three figures are ours: gains (ways of setting the noise), level (clients that share a level,
+    with what simpler choices lose) and worth (when to collect nothing, fresh or aged data).
+    """
     from agewise import figures, reproduction  # noqa: PLC0415
 
     folder = figures.prepare_folder(out)
-    every = ("fig1", "fig2", "fig3a", "fig3b", "gains")
-    wanted = every if which == "all" else (which,)
+    wanted = get_args(Figures)[:-1] if which == "all" else (which,)
     claims: list[reproduction.Claim] = []
     paths: list[Path] = []
     if "fig1" in wanted:
@@ -187,8 +198,20 @@ def reproduce(
     if "gains" in wanted:
         with people.status("gains: every way of setting the noise"):
             gains = reproduction.calibration_gains()
-        paths += figures.save(figures.gains_figure(gains, "Wh"), folder, "gains")
+        title = "Ways of setting the noise, beside a server that knows the laws"
+        paths += figures.save(figures.gains_figure(gains, "Wh", title), folder, "gains")
         paths.append(figures.save_csv(gains, folder, "gains"))
+    if "level" in wanted:
+        with people.status("level: clients that share a level"):
+            losses = reproduction.level_gains()
+        title = "The paper's clients, with an unknown level of 20 Wh in common"
+        paths += figures.save(figures.gains_figure(losses, "Wh", title), folder, "level")
+        paths.append(figures.save_csv(losses, folder, "level"))
+    if "worth" in wanted:
+        with progress_bar("worth: planning") as advance:
+            map_rows = reproduction.worth_map(advance)
+        paths += figures.save(figures.worth_figure(map_rows, "Wh"), folder, "worth")
+        paths.append(figures.save_csv(map_rows, folder, "worth"))
     if claims:
         paths.append(figures.save_csv([asdict(c) for c in claims], folder, "claims"))
     if as_json:
@@ -236,6 +259,8 @@ def _print_plan(planned: Plan) -> None:
     headings, rows = planned.table()
     columns = [Column(escape(one), words=one == "client") for one in headings]
     screen = console()
+    if planned.verdict is not None:
+        screen.print(f"[bold]{escape(planned.verdict)}[/]", highlight=False)
     print_table(screen, escape(planned.title), columns, [[escape(x) for x in row] for row in rows])
     minimised = (
         "closed form" if planned.method == "certified" else f"{planned.problem.objective} objective"
@@ -245,7 +270,8 @@ def _print_plan(planned: Plan) -> None:
         if planned.method == "random"
         else f"{planned.method} search, minimising the {minimised}"
     )
-    facts = [*planned.facts(), ("schedule by", how)]
+    facts = [fact for fact in planned.facts() if fact[0] != "verdict"]  # it stands first
+    facts.append(("schedule by", how))
     facts += [("ε assumes", rests_on) for rests_on in assumptions(planned.problem)]
     facts += [("note", note) for note in planned.notes]
     print_facts(screen, [(name, escape(value)) for name, value in facts])
@@ -262,19 +288,32 @@ def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:
         Column(f"bound{square}", spare=True),
         Column(f"mean noise power{square}"),
     ]
-    cells = [
-        (
-            f"{row.scheme}) {row.name}",
-            f"{row.epsilon:g}",
-            f"{row.achieved_epsilon:.4g}",
-            "(mean)" if row.ages is None else ", ".join(map(str, row.ages)),
-            f"{row.gap:.6g}",
-            f"{row.bound:.6g}",
-            f"{row.mean_noise:.4g}",
-        )
-        for row in rows
-    ]
-    ends = [i for i in range(len(rows) - 1) if rows[i + 1].epsilon != rows[i].epsilon]
+    cells: list[tuple[str, ...]] = []
+    ends = []
+    for epsilon in dict.fromkeys(row.epsilon for row in rows):
+        section = [row for row in rows if row.epsilon == epsilon]
+        cells += [
+            (
+                f"{row.scheme}) {row.name}",
+                f"{row.epsilon:g}",
+                f"{row.achieved_epsilon:.4g}",
+                "(mean)" if row.ages is None else ", ".join(map(str, row.ages)),
+                f"{row.gap:.6g}",
+                f"{row.bound:.6g}",
+                f"{row.mean_noise:.4g}",
+            )
+            for row in section
+        ]
+        fresh = ", ".join("0" * len(problem.clients))
+        nothing = {  # what the server knows depends on the ages where laws hold at collection
+            f"{row.nothing_collected:.6g}": ", ".join(map(str, row.ages or [])) or fresh
+            for row in sorted(section, key=lambda row: row.nothing_collected)
+        }
+        for gap, ages in [*nothing.items()][:: max(1, len(nothing) - 1)]:
+            cells.append((NOTHING, "0", "0", ages, gap, "", "0"))
+        known = f"{section[0].classical_fresh:.6g}"
+        cells.append((FRESH, f"{epsilon:g}", f"{epsilon:g}", fresh, known, "", ""))
+        ends.append(len(cells) - 1)
     screen = console()
     print_table(screen, f"{escape(problem.name)}: the six schemes", columns, cells, ends)
     print_assumptions(screen, problem)

@@ -10,8 +10,10 @@ from rich.markup import escape
 from agewise.cli.console import console
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.federation import RunResult
+from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.estimator import coordinate_gaps
 from agewise.loss.simulation import Estimate
+from agewise.planning.compare import NOTHING
 
 SPOKEN = 50
 """Clients up to which each one's steps are told while a run goes on."""
@@ -82,9 +84,16 @@ def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
     if not result.private:
         facts.append(("private", "[red]no[/]: a seeded stand-in for noise; no ε is claimed"))
     facts += [("note", escape(note)) for note in result.plan.notes]
-    facts.append(("expected loss", f"{result.plan.gap:.6g}{square} (closed form)"))
+    made = result.plan
+    facts += [
+        ("expected loss", f"{made.gap:.6g}{square} (closed form)"),
+        (NOTHING, f"{made.nothing_collected:.6g}{square}, at ε = 0"),
+        ("classical, fresh", f"{made.classical_fresh:.6g}{square}, server's knowledge used"),
+    ]
     if result.realised_loss is not None:
         facts.append(("this run", f"{result.realised_loss:.6g}{square}"))
+    if made.problem.known.kind != "independent":
+        facts.append(("not rehearsed", NOT_REHEARSED))
     if rehearsal is not None:
         promised = result.plan.gap
         off = (rehearsal - promised) / rehearsal.standard_error if rehearsal.standard_error else 0

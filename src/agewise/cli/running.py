@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from click.core import ParameterSource
@@ -21,6 +21,7 @@ from agewise.cli.console import (
     EstimatorOption,
     JsonOption,
     LearnerOption,
+    LevelOption,
     MaxAgedOption,
     MaxClassicalOption,
     MaxDeltaOption,
@@ -40,8 +41,17 @@ from agewise.cli.console import (
 from agewise.cli.results import SPOKEN, print_result, rehearsal_facts
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
-from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS, ledger_file
+from agewise.federation.journal import (
+    JOURNAL,
+    PLAN,
+    RECORD,
+    SETTINGS,
+    Clock,
+    Engine,
+    ledger_file,
+)
 from agewise.federation.server import OnMissing, Step
+from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.simulation import Estimate
 from agewise.planning import Plan
 from agewise.planning import plan as make_plan
@@ -61,12 +71,8 @@ commands = typer.Typer()
 def run_command(
     context: typer.Context,
     scenario: ScenarioArgument = "london",
-    engine: Annotated[
-        Literal["local", "flower"], typer.Option(help="What carries the messages.")
-    ] = "local",
-    clock: Annotated[
-        Literal["virtual", "wall"], typer.Option(help="As fast as possible, or in real time.")
-    ] = "virtual",
+    engine: Annotated[Engine, typer.Option(help="What carries the messages.")] = "local",
+    clock: Annotated[Clock, typer.Option(help="As fast as possible, or in real time.")] = "virtual",
     slot_seconds: Annotated[
         float, typer.Option(help="Length of a slot by the wall clock; its end is the deadline.")
     ] = 60.0,
@@ -76,6 +82,7 @@ def run_command(
     epsilon: EpsilonOption = None,
     mixing: MixingOption = None,
     estimator: EstimatorOption = None,
+    level: LevelOption = None,
     calibration: CalibrationOption = None,
     learner: LearnerOption = None,
     mechanism: MechanismOption = None,
@@ -152,12 +159,14 @@ def run_command(
             epsilon=epsilon,
             mixing=mixing,
             estimator=estimator,
+            level=level,
             calibration=calibration,
             capacity=capacity,
             learner=learner,
             mechanism=mechanism,
             delta=delta,
         )
+        _refuse_repetitions(chosen, repetitions)
         folder = _fresh(out, chosen.problem.name)
         policy = None
         if (max_aged_epsilon, max_classical_epsilon, window, max_delta) != (None,) * 4:
@@ -234,11 +243,17 @@ def _planned(path: Path | None, scenario: str, **changes: Any) -> Plan:
         raise InvalidInput("--plan", f"{path} ({reason})", "a plan.json") from None
 
 
+def _refuse_repetitions(made: Plan, repetitions: int | None) -> None:
+    if repetitions and made.problem.known.kind != "independent":
+        raise InvalidInput("--repetitions", repetitions, "0 for this plan", NOT_REHEARSED)
+
+
 _PLANNING = {
     "scenario",
     "epsilon",
     "mixing",
     "estimator",
+    "level",
     "calibration",
     "capacity",
     "learner",
@@ -351,7 +366,7 @@ def _rehearsal(result: RunResult, repetitions: int | None) -> Estimate | None:
     if repetitions is None:
         known = result.realised_loss is not None and clients <= REHEARSED
         repetitions = max(100, 3_000 // clients) if known else 0
-    if repetitions == 0:
+    if repetitions == 0 or result.plan.problem.known.kind != "independent":
         return None
     try:
         with progress_bar("rehearsing with the stand-in") as advance:

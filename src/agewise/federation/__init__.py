@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from agewise.checks import one_of
 from agewise.errors import InvalidInput
-from agewise.federation.journal import RunFolder
-from agewise.federation.local import Clock, rehearse, resume_locally, run_locally
+from agewise.federation.journal import Clock, Engine, RunFolder
+from agewise.federation.local import rehearse, resume_locally, run_locally
 from agewise.federation.result import RunResult, Watcher
 from agewise.federation.server import OnMissing, RunIncomplete
 from agewise.federation.sources import DataSource
 from agewise.planning import Plan
 from agewise.privacy.account import Policy
 
-Engine = Literal["local", "flower"]
 ENGINES: tuple[str, ...] = get_args(Engine)
 
 __all__ = ["RunIncomplete", "RunResult", "rehearse", "resume", "run"]

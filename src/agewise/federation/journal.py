@@ -21,6 +21,8 @@ from agewise.federation.server import OnMissing, Server
 from agewise.planning import Plan
 from agewise.privacy.account import Policy
 
+Engine = Literal["local", "flower"]
+Clock = Literal["virtual", "wall"]
 VERSION = 2
 LONGEST_NAME = 150
 """Letters of a client that go into the name of its ledger."""
@@ -36,7 +38,7 @@ class Settings:
     run: str
     seed: Annotated[int, Field(ge=0)]
     stand_in: bool
-    clock: Literal["virtual", "wall"] = "virtual"
+    clock: Clock = "virtual"
     slot_seconds: Annotated[float, Field(ge=0, le=1e7)] = 0.0
     started: Annotated[float, Field(ge=0, le=1e11)] = 0.0
     on_missing: OnMissing = "fail"
@@ -46,7 +48,7 @@ class Settings:
     own_sources: bool = False
     ledgers: str | None = None
     drop: tuple[str, ...] = ()
-    engine: Literal["local", "flower"] = "local"
+    engine: Engine = "local"
     deployment: str | None = None
     wait: float = 0.0
     slot_timeout: float = 0.0

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 from urllib.parse import quote
 
 import numpy as np
@@ -32,6 +32,7 @@ from agewise.federation.client import (
 )
 from agewise.federation.engine import Engine, Reply, Timetable
 from agewise.federation.journal import (
+    Clock,
     RunFolder,
     Settings,
     how_to_retry,
@@ -46,15 +47,14 @@ from agewise.federation.server import (
     RunIncomplete,
     Server,
 )
-from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
+from agewise.federation.sources import NOT_REHEARSED, DataSource, SimulatedRecords, load_readings
 from agewise.loss.simulation import Estimate, checked_generator
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
 from agewise.privacy.ledger import Ledger
 from agewise.progress import Progress
 
-Clock = Literal["virtual", "wall"]
-CLOCKS = ("virtual", "wall")
+CLOCKS: tuple[str, ...] = get_args(Clock)
 LONGEST_SLOT = 1e7
 """Seconds of a slot by the wall clock, at most: four months."""
 
@@ -139,7 +139,7 @@ def rehearse(
     """Run a plan many times with simulated records and the stand-in; return the mean loss.
 
     Every repetition goes through the whole protocol, but nothing is recorded. The mean estimates
-    `plan.gap`. Cost grows with repetitions × clients.
+    `plan.gap`; refused where clients share a level. Cost grows with repetitions × clients.
 
     >>> from agewise import plan, scenarios
     >>> london = plan(scenarios.london())
@@ -149,6 +149,8 @@ def rehearse(
     """
     generator = checked_generator(rng)
     count = whole("repetitions", repetitions, 2)
+    if (kind := plan.problem.known.kind) != "independent":
+        raise InvalidInput("plan", f"with {kind} knowledge", "independent records", NOT_REHEARSED)
     losses = np.empty(count)
     for index in range(count):
         seed = int(generator.integers(2**63))

@@ -32,8 +32,8 @@ class RunResult:
     best estimate from them: a float for a mean, `Shares` for a histogram, an array for statistics.
     `plan` is the plan as it was carried out: without the missing, each in the slot it collected in.
     `realised_loss` is the squared distance to the mean of the clients' records in the aggregation
-    slot, known only where those are simulated. `clipped` counts readings that were moved to a
-    state, by client; it is not noised and therefore not part of the record.
+    slot, known only where those are simulated and clients share nothing. `clipped` counts readings
+    that were moved to a state, by client; it is not noised and therefore not part of the record.
     """
 
     run: str
@@ -187,6 +187,8 @@ def _realised(
 ) -> float | None:
     """The squared distance of the model to what it estimates, where that is known."""
     problem = server.first_plan.problem
+    if problem.known.kind != "independent":
+        return None  # simulated records do not carry what clients share
     clients = {client.name: client for client in problem.clients}
     truth: Any = 0.0
     for name, weight, collect_at in outcome.target:

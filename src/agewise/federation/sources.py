@@ -13,6 +13,11 @@ from agewise.arrays import Array, draw_states
 from agewise.errors import InvalidInput
 from agewise.problem import Client
 
+NOT_REHEARSED = (
+    "Simulated records carry nothing that clients share, so their loss is not what the plan "
+    "expects; aw.simulate_gap draws levels."
+)
+
 
 class DataSource(Protocol):
     """Gives a client its records. A retry in the same slot must give the same ones."""

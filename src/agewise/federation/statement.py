@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agewise.federation.messages import Upload
-from agewise.learning import Learner
+from agewise.learning import LEARNED, Learner
 from agewise.mechanism import MECHANISMS
 from agewise.mixing import assumption
 from agewise.planning import Plan
@@ -27,20 +27,15 @@ LIMITS = (
     "Ages count to the aggregation slot: whoever sees an upload earlier, the server included, has "
     "data that have aged less.",
     "The processes are taken to be true and publicly known, and records of one client to evolve "
-    "independently of each other.",
+    "independently of each other, given whatever they have in common.",
+    "Every ε compares what is published with what would have been, had one record been another and "
+    "all else the same, what everybody has in common included: what the release tells of that, the "
+    "sort of day it is say, is not covered.",
     "Totals count every release in the client's ledger until then, as seen in the aggregation "
     "slot; those made under another process count in full.",
     "What is collected later also tells about earlier values, these included: a total grows with "
     "every later release of the client, and its own policy limits by how much.",
 )
-
-
-LEARNED = {
-    "mean": "the mean of the records",
-    "histogram": "the share of the records in each state",
-    "statistics": "the mean of a vector for each state of a record",
-}
-"""What each kind of learner releases, in words."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,15 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from agewise.planning.compare import FRESH, NOTHING
 from agewise.report.drawing import COLOURS, MARKERS, STYLE, label_ends
 from agewise.schemes import SchemeRow
+
+RIVALS: dict[str, dict[str, Any]] = {
+    NOTHING: {"color": "#000000", "linestyle": ":", "linewidth": 2.2},
+    FRESH: {"color": "#000000", "linestyle": (0, (6, 2)), "linewidth": 1.4},
+}
+"""How the lines of what one gets without us are drawn, in every figure of losses."""
 
 
 def figure_2_figure(rows: list[dict[str, Any]], targets: dict[str, float]) -> Figure:
@@ -21,8 +28,12 @@ def figure_2_figure(rows: list[dict[str, Any]], targets: dict[str, float]) -> Fi
         "as_stated": (f"as stated, spectral Δ, ε = {targets['matched']:.4f}", COLOURS[1], "s", "-"),
         "exact_delta": (f"exact Δ, ε = {targets['found']:.4f}", COLOURS[0], "o", "-"),
     }
+    rivals = {
+        "nothing_collected": (f"{NOTHING}, ε = 0", RIVALS[NOTHING]),
+        "classical_fresh": (f"{FRESH}, ε = {targets['found']:.4f}", RIVALS[FRESH]),
+    }
     with rc_context(STYLE):
-        figure = Figure(figsize=(11, 4.1), layout="constrained")
+        figure = Figure(figsize=(11, 4.9), layout="constrained")
         grid = figure.subplots(1, len(names), sharey=True)
         for axes, name in zip(grid, names, strict=True):
             points = [row for row in rows if row["client"] == name]
@@ -41,21 +52,27 @@ def figure_2_figure(rows: list[dict[str, Any]], targets: dict[str, float]) -> Fi
                         markerfacecolor="none",
                         markeredgewidth=1.6,
                     )
+            for key, (label, drawn) in rivals.items():
+                axes.plot(slots, [row[key] for row in points], label=label, **drawn)
             axes.set_title(name)
             axes.set_yscale("log")
             axes.set_xlabel("collection slot (10 = fresh)")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         grid[0].set_ylabel("loss gap (Wh²)")
         handles, labels = grid[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
         figure.suptitle("One client's collection slot varied (ring: its best slot)")
     return figure
 
 
 def schemes_figure(rows: Sequence[SchemeRow], quantity: str, label: str) -> Figure:
-    """Figures 3a and 3b: a quantity of the six schemes against the target."""
+    """Figures 3a and 3b: a quantity of the six schemes against the target.
+
+    Losses stand beside what nothing collected loses, at the law of each scheme's ages, and fresh
+    data with classical noise and the server's knowledge used.
+    """
     with rc_context(STYLE):
-        figure = Figure(figsize=(8.2, 5), layout="constrained")
+        figure = Figure(figsize=(9.6, 5), layout="constrained")
         axes = figure.subplots()
         for place, scheme in enumerate(sorted({row.scheme for row in rows})):
             chosen = [row for row in rows if row.scheme == scheme]
@@ -69,43 +86,52 @@ def schemes_figure(rows: Sequence[SchemeRow], quantity: str, label: str) -> Figu
                 markersize=9 - 0.7 * scheme,
                 label=f"{scheme}) {chosen[0].name}",
             )
+        if quantity == "gap":
+            targets = list(dict.fromkeys(row.epsilon for row in rows))
+            known = [[r.nothing_collected for r in rows if r.epsilon == e] for e in targets]
+            axes.plot(
+                targets, list(map(min, known)), label=f"{NOTHING} (by ages)", **RIVALS[NOTHING]
+            )
+            axes.plot(targets, list(map(max, known)), **RIVALS[NOTHING])
+            fresh = [next(r.classical_fresh for r in rows if r.epsilon == e) for e in targets]
+            axes.plot(targets, fresh, label=FRESH.replace(", server", ",\nserver"), **RIVALS[FRESH])
         axes.set_xscale("log")
         if all(row[quantity] > 0 for row in rows):  # a zero has no place on a log axis
             axes.set_yscale("log")
         axes.set_xlabel("privacy target ε of every client")
         axes.set_ylabel(label)
-        axes.legend(frameon=False, fontsize=9)
+        axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
         axes.set_title(f"{label} of the six schemes")
     return figure
 
 
-def gains_figure(rows: list[dict[str, Any]], unit: str) -> Figure:
-    """Gap of the best schedule against the target, for each way of setting the noise."""
+def gains_figure(
+    rows: list[dict[str, Any]], unit: str, title: str = "Less loss at the same privacy target"
+) -> Figure:
+    """Losses of best schedules against the target: a line for each column, rivals in black."""
     names = [name for name in rows[0] if name != "epsilon"]
     with rc_context(STYLE):
-        figure = Figure(figsize=(8.6, 5), layout="constrained")
+        figure = Figure(figsize=(9.6, 5.6), layout="constrained")
         axes = figure.subplots()
         targets = [row["epsilon"] for row in rows]
         ends = []
         for place, name in enumerate(names):
-            colour = "#777777" if place == 0 else COLOURS[(place - 1) % len(COLOURS)]
+            drawn: dict[str, Any] = {
+                "color": "#777777" if place == 0 else COLOURS[(place - 1) % len(COLOURS)],
+                "linestyle": "--" if place == 0 else "-",
+                "marker": None if place == 0 else MARKERS[(place - 1) % len(MARKERS)],
+            }
+            if name.startswith(NOTHING) or name == FRESH:
+                drawn = RIVALS[FRESH if name == FRESH else NOTHING]
             values = [row[name] for row in rows]
-            axes.plot(
-                targets,
-                values,
-                color=colour,
-                linestyle="--" if place == 0 else "-",
-                marker=None if place == 0 else MARKERS[(place - 1) % len(MARKERS)],
-                markevery=4,
-                markersize=4,
-            )
-            ends.append((targets[0], values[0], name, colour))
+            axes.plot(targets, values, markevery=4, markersize=4, **drawn)
+            ends.append((targets[0], values[0], name, drawn["color"]))
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel("privacy target ε of every client (smaller is more private)")
         axes.set_ylabel(f"loss gap of the best schedule{f' ({unit}²)' if unit else ''}")
         axes.invert_xaxis()
-        axes.set_title("Less loss at the same privacy target")
+        axes.set_title(title)
         axes.margins(x=0.02)
         label_ends(axes, ends)
     return figure

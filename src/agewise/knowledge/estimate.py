@@ -15,10 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
+
+REFINED = 5
+"""Solutions on the way to the gains: releases all but without noise make the equations stiff."""
 
 Evaluate = Callable[[NDArray[np.intp]], Array]
 
@@ -62,6 +65,18 @@ class GainTables:
             row = int(np.isposinf(self.base).all(axis=1).argmax())
             raise InvalidInput(f"base[{row}]", "infinite in every slot", "one allowed slot or more")
 
+    def times(self, counts: ArrayLike) -> GainTables:
+        """The tables where each row stands for so many clients, alike in column and gain."""
+        many = np.asarray(counts, float)
+        by = [many.reshape(-1, *[1] * (k - 1)) for k in range(5)]
+        return GainTables(
+            self.base * by[2],
+            self.cross * by[3],
+            self.power * by[3],
+            self.common * by[3],
+            self.heard * by[4],
+        )
+
     @property
     def clients(self) -> int:
         """How many rows there are."""
@@ -76,43 +91,52 @@ class GainTables:
 def gain_objective(tables: GainTables) -> Evaluate:
     """Return the evaluation of schedules `[k, m]`, each with its best gains."""
     total = tables.common.sum(axis=0)  # [C, F]
-    base = float((total**2).sum())
     identity = np.eye(total.shape[1])
-    # q = cross + heard·(sum of common): covariance of a release with the whole target
-    q = tables.cross + np.einsum("itcf,cf->itc", tables.heard, total)
 
     def evaluate(schedules: NDArray[np.intp]) -> Array:
         count = len(schedules)
-        value = np.full(count, base)
-        told = np.zeros((count, *total.shape))
+        start = np.broadcast_to(total, (count, *total.shape))
         shared = np.broadcast_to(identity, (count, len(total), *identity.shape)).copy()
         for i in range(tables.clients):  # client by client: all at once would not fit in memory
             picked = schedules[:, i]
-            power, own, heard = (x[i, picked] for x in (tables.power, q, tables.heard))
-            value += tables.base[i, picked] - (own**2 / power).sum(axis=1)
-            told += heard * (own / power)[..., None]
+            power, heard = tables.power[i, picked], tables.heard[i, picked]
             shared += np.einsum("kcf,kcg,kc->kcfg", heard, heard, 1 / power)
-        if total.shape[1]:
-            solved = np.linalg.solve(shared, told[..., None])[..., 0]
-            value += (told * solved).sum(axis=(1, 2))
-        return value
+        unknown, value = np.zeros(start.shape), np.zeros(count)
+        for _ in range(REFINED if total.size else 1):
+            value, left = np.zeros(count), start.copy()
+            for i in range(tables.clients):
+                picked = schedules[:, i]
+                power, own, heard = (
+                    x[i, picked] for x in (tables.power, tables.cross, tables.heard)
+                )
+                gain = (own + (heard * unknown).sum(axis=2)) / power
+                alone = gain * (gain * power - 2 * own)
+                value += tables.base[i, picked] + alone.sum(axis=1)
+                left -= gain[..., None] * heard
+            value += (left**2).sum(axis=(1, 2))
+            unknown = unknown + np.linalg.solve(shared, (left - unknown)[..., None])[..., 0]
+        return np.asarray(value)
 
     return evaluate
 
 
 def best_gains(tables: GainTables, columns: NDArray[np.intp]) -> Array:
-    """Return the gains `[m, C]` of the best linear estimate at these columns."""
+    """Return the gains `[m, C]` of the best linear estimate at these columns.
+
+    With s = Σ(common − gain·heard), what stays unknown of the factors, gain = (cross + s·heard)/
+    power and (I + Σ heard·heardᵀ/power)·s = Σ(common − cross·heard/power).
+    """
     rows = np.arange(tables.clients)
-    power, heard = tables.power[rows, columns], tables.heard[rows, columns]
+    power, cross, heard = (x[rows, columns] for x in (tables.power, tables.cross, tables.heard))
     total = tables.common.sum(axis=0)
-    q = tables.cross[rows, columns] + np.einsum("icf,cf->ic", heard, total)
-    scaled = q / power
-    if not total.shape[1]:
-        return np.asarray(scaled)
     shared = np.eye(total.shape[1]) + np.einsum("icf,icg,ic->cfg", heard, heard, 1 / power)
-    told = np.einsum("icf,ic->cf", heard, scaled)
-    solved = np.linalg.solve(shared, told[..., None])[..., 0]
-    return np.asarray(scaled - np.einsum("icf,cf->ic", heard, solved) / power)
+    unknown = np.zeros(total.shape)
+    gains = cross / power
+    for _ in range(REFINED if total.size else 0):
+        left = total - np.einsum("ic,icf->cf", gains, heard)
+        unknown = unknown + np.linalg.solve(shared, (left - unknown)[..., None])[..., 0]
+        gains = (cross + np.einsum("icf,cf->ic", heard, unknown)) / power
+    return np.asarray(gains)
 
 
 def gap_of(tables: GainTables, columns: NDArray[np.intp], gains: Array) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -14,6 +14,9 @@ from agewise.checks import finite_array, fraction
 from agewise.errors import InvalidInput
 from agewise.knowledge.knowledge import Asked
 from agewise.knowledge.moments import Moments
+
+LARGEST = 1e100
+"""Loadings are squared; beyond this floats overflow."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,15 @@ class Level:
             raise InvalidInput(
                 "level.loading", f"of shape {loading.shape}", "one number, or one per client"
             )
+        if np.abs(loading).max() > LARGEST:
+            raise InvalidInput(
+                "level.loading", float(np.abs(loading).max()), f"at most {LARGEST:g} in size"
+            )
         plain = loading.tolist()
         object.__setattr__(self, "loading", tuple(plain) if loading.ndim else plain)
-        if isinstance(self.correlation, Iterable) and not isinstance(self.correlation, str):
+        if isinstance(self.correlation, Iterable) and not isinstance(
+            self.correlation, str | Mapping
+        ):
             given = [
                 fraction(f"level.correlation[{lag}]", one, with_zero=True, with_one=True)
                 for lag, one in enumerate(self.correlation)
@@ -51,7 +60,8 @@ class Level:
                 )
             object.__setattr__(self, "correlation", tuple(given))
         else:
-            one = fraction("level.correlation", self.correlation, with_zero=True, with_one=True)
+            number: Any = self.correlation
+            one = fraction("level.correlation", number, with_zero=True, with_one=True)
             object.__setattr__(self, "correlation", one)
 
     def loading_of(self, client: int) -> float:

@@ -41,6 +41,11 @@ class Measured:
         days: int,
         assumes: str = "",
     ) -> None:
+        named = isinstance(clients, Sequence) and not isinstance(clients, str)
+        if not named or not all(isinstance(name, str) for name in clients):
+            raise InvalidInput("knowledge.clients", repr(clients), "a list of names")
+        if not isinstance(assumes, str) or len(assumes.splitlines()) > 1:
+            raise InvalidInput("knowledge.assumes", repr(assumes), "one line of text")
         self.clients = tuple(clients)
         self.mean = frozen(finite_array("knowledge.mean", mean, "numbers [clients, slots, states]"))
         if self.mean.ndim != 3 or len(self.mean) != len(self.clients):

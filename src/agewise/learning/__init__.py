@@ -18,6 +18,7 @@ from agewise.learning.statistics import Statistics
 
 __all__ = [
     "ESTIMATORS",
+    "LEARNED",
     "Estimator",
     "Histogram",
     "Learner",
@@ -30,6 +31,13 @@ __all__ = [
     "release_table",
     "sensitivities",
 ]
+
+LEARNED = {
+    "mean": "the mean of the records",
+    "histogram": "the share of the records in each state",
+    "statistics": "the mean of a vector for each state of a record",
+}
+"""What each kind of learner releases, in words."""
 
 
 def learner_of(entry: dict[str, Any]) -> Learner:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from agewise.arrays import Array
 from agewise.checks import finite_array, one_of, positive, whole
 from agewise.errors import InvalidInput
-from agewise.learning import ESTIMATORS, Estimator
+from agewise.learning import Estimator
 from agewise.mechanism import Laplace
 from agewise.mixing import MIXINGS, Method, checked_batch, kernel_deltas
 from agewise.privacy.ageing import classical_epsilon
@@ -44,7 +44,7 @@ def chain_tables(
     """
     one_of("mixing", mixing, ("exact", "own_law", "any_prior"))
     one_of("calibration", calibration, ("formula", "sharp"))
-    one_of("estimator", estimator, ESTIMATORS)
+    one_of("estimator", estimator, ("plain", "propagated"))  # gains are no table of costs
     chains, given = checked_batch(transitions, laws)
     clients, size = chains.shape[:2]
     values = finite_array("states", states, f"{size} numbers")

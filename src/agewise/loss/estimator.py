@@ -41,7 +41,7 @@ def estimator_of(
     gains = best_gains(tables, columns)
     expected = (problem.weights[:, None] * known.target_mean[rows, columns]).sum(axis=0)
     offset = expected - (gains * known.mean[rows, columns]).sum(axis=0)
-    return Estimator(gains, offset, gap_of(tables, columns, gains))
+    return Estimator(gains, offset, max(0.0, gap_of(tables, columns, gains)))  # but for rounding
 
 
 def heard_tables(problem: Problem, known: KnownTables, unheard: Collection[str]) -> GainTables:

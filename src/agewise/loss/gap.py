@@ -183,7 +183,7 @@ def classical_fresh(problem: Problem) -> float:
     alone = problem.replace(estimator="best", capacity=None, objective="exact")
     known = known_tables(alone, (problem.aggregate_at,)).gains
     columns = np.zeros(known.clients, dtype=np.intp)
-    return gap_of(known, columns, best_gains(known, columns))
+    return max(0.0, gap_of(known, columns, best_gains(known, columns)))  # but for rounding
 
 
 def _moments(client: Client, learner: Learner, table: SlotTable) -> tuple[Array, Array]:
@@ -222,7 +222,7 @@ def loss_gap(problem: Problem, ages: ArrayLike) -> float:
     rows, columns = schedule_cells(problem, ages)
     if problem.estimator == "best":
         known = known_tables(problem).gains
-        return gap_of(known, columns, best_gains(known, columns))
+        return max(0.0, gap_of(known, columns, best_gains(known, columns)))  # but for rounding
     tables = cost_tables(problem)
     bias = tables.b[rows, columns].sum(axis=0)
     return float(tables.u[rows, columns].sum() + np.square(bias).sum())

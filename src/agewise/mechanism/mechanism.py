@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
 
-Kind = Literal["laplace", "gaussian"]
-
 Value = float | int | NDArray[np.float64] | NDArray[np.int64]
 
 
@@ -42,7 +40,7 @@ class Mechanism(Protocol):
     """
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> str:
         """Its name in scenarios, messages and events."""
         ...
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agewise.arrays import Array
 from agewise.errors import AgewiseError
 from agewise.knowledge.estimate import GainTables
-from agewise.loss.estimator import heard_tables
 from agewise.loss.gap import known_tables
 from agewise.problem import Problem
 from agewise.progress import Progress
@@ -26,16 +27,26 @@ def open_tables(
 ) -> GainTables:
     """The tables as a plan made in slot `first` had them: slots that were past are forbidden.
 
-    Clients that had `collected` by then, or that are lost, are held in their slot of `slots`.
+    Clients that had `collected` by then are held in their slot of `slots`. Those that are lost
+    have no row, and take nobody's place in a slot: what they add is part of the first row.
     """
-    tables = heard_tables(problem, known_tables(problem), unheard)
-    if first is None:
-        return tables
-    columns = np.arange(tables.slots)
-    fixed = {*collected, *unheard}
-    held = np.array([client.name in fixed for client in problem.clients])
-    past = np.where(held[:, None], columns != np.asarray(slots)[:, None] - 1, columns < first - 1)
-    return replace(tables, base=np.where(past, np.inf, tables.base))
+    tables, places = known_tables(problem).gains, np.asarray(slots) - 1
+    heard = heard_rows(problem, unheard)
+    names, lost = [problem.clients[i].name for i in heard], np.setdiff1d(range(len(places)), heard)
+    base, common = tables.base[heard], tables.common[heard]
+    base[0] += tables.base[lost, places[lost]].sum()
+    common[0] += tables.common[lost].sum(axis=0)
+    if first is not None:
+        columns = np.arange(tables.slots)
+        held = np.array([name in collected for name in names])[:, None]
+        past = np.where(held, columns != places[heard][:, None], columns < first - 1)
+        base = np.where(past, np.inf, base)
+    return GainTables(base, tables.cross[heard], tables.power[heard], common, tables.heard[heard])
+
+
+def heard_rows(problem: Problem, unheard: Collection[str]) -> NDArray[np.intp]:
+    """The places of the clients that are heard."""
+    return np.flatnonzero([client.name not in unheard for client in problem.clients])
 
 
 def search_best(
@@ -52,6 +63,9 @@ def search_best(
     else:
         found = solve_gains(tables, capacity, start=start, progress=progress)
     checked = check_gains(found, tables, capacity)
+    if not checked.holds and math.isfinite(checked.lower_bound):  # rounding: claim what is shown
+        found = replace(found, lower_bound=min(checked.lower_bound, found.objective))
+        checked = check_gains(found, tables, capacity)
     if not checked.holds:
         raise AgewiseError(f"the search made a schedule that its check refuses: {checked.reason}")
     return found, checked

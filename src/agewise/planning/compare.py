@@ -91,7 +91,10 @@ class Comparison(Sequence[ComparisonRow]):
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return the rows as plain data; infinities become the word "inf"."""
-        return [in_words(row.to_dict()) for row in self.rows]
+        return [
+            in_words({name: _plain(value) for name, value in row.to_dict().items()})
+            for row in self.rows
+        ]
 
     def to_frame(self) -> polars.DataFrame:
         """Return the rows as a Polars data frame, one column for each choice and each number."""
@@ -257,6 +260,13 @@ def _checked_values(name: str, given: Iterable[Any] | str | float | None) -> lis
     if name == "epsilon":
         values = [positive(name, value) for value in values]
     return values
+
+
+def _plain(value: Any) -> Any:
+    """A choice as plain data: levels, knowledge and learners are objects."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value.to_dict() if hasattr(value, "to_dict") else value
 
 
 def _shown(value: Any, planned: bool = True) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.loss.gap import cost_tables
-from agewise.planning.best import open_tables
+from agewise.planning.best import heard_rows, open_tables
 from agewise.planning.plan import VERSION, Assignment, Plan
 from agewise.planning.price import assemble, check_unheard, checked_slots
 from agewise.planning.proof import (
@@ -23,12 +23,14 @@ from agewise.planning.proof import (
     Proof,
     open_costs,
     proof_from_data,
+    proven_bound,
     same_bound,
 )
 from agewise.planning.search import all_tried, exhaustive_bound
 from agewise.problem import Problem
 from agewise.scenario import problem_from_dict
 from agewise.scheduling import Certificate, Schedule, check_gains, check_schedule
+from agewise.scheduling.gain_certificate import CANCELLED
 from agewise.wording import out_of_words
 
 WRITTEN = ("nothing_collected", "classical_fresh", "gains", "offset")
@@ -67,7 +69,8 @@ def read_plan(text: str) -> Plan:
     summary = fresh.to_dict()
     for name in [*summary, *(name for name in document if name not in summary)]:
         if name not in ("assignments", "scenario", "proof"):
-            _same(name, document.get(name, "missing"), summary.get(name, "unknown"))
+            told, true = document.get(name, "missing"), summary.get(name, "unknown")
+            _same(name, told, true, _room(name, fresh))
     numbers = {name: document[name] for name in ("objective", "gap", "bound", *WRITTEN)}
     return replace(fresh, assignments=tuple(written), **numbers)
 
@@ -77,7 +80,11 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
     names = [client.name for client in problem.clients]
     if [a.client for a in written] != names:
         raise InvalidInput("assignments", "other clients", "one for each client, in order")
-    slots = checked_slots(problem, [a.collect_at for a in written])
+    unheard = document["unheard"]
+    if not isinstance(unheard, list) or not all(name in names for name in unheard):
+        raise InvalidInput("plan: unheard", unheard, "a list of its clients")
+    check_unheard(problem, unheard)
+    slots = checked_slots(problem, [a.collect_at for a in written], unheard)
     columns = np.array(slots) - 1
     method, first = document["method"], document["planned_from"]
     if not isinstance(method, str) or not method.isprintable():
@@ -90,10 +97,6 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
     complete = document["complete"]
     if not isinstance(complete, bool):
         raise InvalidInput("plan: complete", complete, "true or false")
-    unheard = document["unheard"]
-    if not isinstance(unheard, list) or not set(unheard) <= set(names):
-        raise InvalidInput("plan: unheard", unheard, "a list of its clients")
-    check_unheard(problem, unheard)
     schedule = Schedule(columns, np.nan, None, 0, complete=complete)
     plan = assemble(problem, schedule, method, None, first, collected, unheard)
     for one, true in zip(written, plan.assignments, strict=True):
@@ -102,7 +105,7 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
     estimated = method == "exhaustive" and problem.objective == "simulated"
     objective = _number("objective", document["objective"])
     if not estimated:
-        _same("objective", objective, plan.objective)
+        _same("objective", objective, plan.objective, _room("objective", plan))
     plan = replace(plan, objective=objective)
     proof = proof_from_data(document["proof"], len(problem.clients))
     claimed = document["lower_bound"]
@@ -118,8 +121,8 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
         return plan
     bound = _number("lower_bound", claimed)
     certificate = _certificate(plan, proof, columns)
-    proven = min(certificate.lower_bound, objective)
-    if not same_bound(bound, proven, objective):
+    proven = proven_bound(certificate, objective)
+    if not same_bound(bound, proven, objective, plan.nothing_collected):
         raise InvalidInput("plan: lower_bound", bound, f"{proven}, which its proof shows", REMEDY)
     return replace(plan, lower_bound=bound, proof=proof, certificate=certificate)
 
@@ -136,8 +139,10 @@ def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certifi
     told = (plan.collect_at, plan.planned_from, plan.collected)
     if problem.estimator == "best":
         known = open_tables(problem, *told, plan.unheard)
-        gains = np.asarray(plan.gains, float).reshape(len(columns), -1)
-        certificate = check_gains(replace(schedule, gains=gains), known, problem.capacity)
+        heard = heard_rows(problem, plan.unheard)
+        gains = np.asarray(plan.gains, float).reshape(len(columns), -1)[heard]
+        schedule = replace(schedule, columns=columns[heard], gains=gains)
+        certificate = check_gains(schedule, known, problem.capacity)
     else:
         tables = cost_tables(problem)
         u = open_costs(problem, tables, *told)
@@ -180,17 +185,24 @@ SEARCHED = 1e-7
 SOLVED = ("bound", "gains", "offset")
 
 
-def _same(name: str, written: Any, true: Any) -> None:
+def _room(name: str, plan: Plan) -> float:
+    """How far rounding can move a number that is left where larger ones cancel."""
+    if name in ("objective", "gap", "classical_fresh"):
+        return CANCELLED * plan.nothing_collected
+    return SEARCHED * float(np.abs(plan.gains).max()) if name == "gains" else 0.0
+
+
+def _same(name: str, written: Any, true: Any, least: float = 0.0) -> None:
     """Refuse a value of a plan that differs from what its own scenario implies."""
     if isinstance(true, list) and isinstance(written, list) and len(true) == len(written):
         for one, other in zip(written, true, strict=True):
-            _same(name, one, other)
+            _same(name, one, other, least)
         return
     numbers = isinstance(true, float) and isinstance(written, int | float)
     numbers = numbers and not isinstance(written, bool)
     room = SEARCHED if name in SOLVED else ROUNDING
     if (written == true and (numbers or type(written) is type(true))) or (
-        numbers and math.isclose(written, true, rel_tol=room, abs_tol=1e-300)
+        numbers and math.isclose(written, true, rel_tol=room, abs_tol=max(least, 1e-300))
     ):
         return
     raise InvalidInput(f"plan: {name}", written, f"{true}, which its scenario implies", REMEDY)

@@ -116,7 +116,10 @@ class Plan:
     @property
     def verdict(self) -> str | None:
         """What to do instead, where something simpler is as good; None where nothing is."""
-        return verdict(self.gap, self.nothing_collected, self.classical_fresh)
+        capacity = self.problem.capacity
+        free = capacity is None or capacity >= len(self.assignments)
+        fresh = self.classical_fresh if free else math.inf  # not all can collect at once
+        return verdict(self.gap, self.nothing_collected, fresh)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data; infinities become the word "inf"."""
@@ -209,10 +212,13 @@ class Plan:
         """What there is to say besides the clients: loss, bounds, proof and notes."""
         square = f" {self.problem.release_unit}²" if self.problem.release_unit else ""
         facts = [] if self.verdict is None else [("verdict", self.verdict)]
+        capacity = self.problem.capacity
+        crowded = capacity is not None and capacity < len(self.assignments)
+        fresh = f"{self.classical_fresh:.6g}{square}, server's knowledge used"
         facts += [
             ("loss gap", f"{self.gap:.6g}{square}"),
             ("nothing collected", f"{self.nothing_collected:.6g}{square}, at ε = 0"),
-            ("classical, fresh", f"{self.classical_fresh:.6g}{square}, server's knowledge used"),
+            ("classical, fresh", fresh + ", whatever the capacity" * crowded),
         ]
         if self.bound is not None:
             facts.append(("Theorem 1 bound", f"{self.bound:.6g}{square} ({self.bound_evaluation})"))
@@ -249,7 +255,7 @@ WORTH = 0.01
 
 def verdict(gap: float, nothing: float, fresh: float) -> str | None:
     """Say what is as good as a plan of this loss and simpler: nothing collected, or fresh data."""
-    if gap > (1 - WORTH) * nothing and nothing * (1 - WORTH) <= fresh:
+    if gap >= (1 - WORTH) * nothing and nothing * (1 - WORTH) <= fresh:
         return f"Collect nothing: what the server knows already loses {nothing:.6g}, at ε = 0."
     if gap > fresh * (1 + 1e-9):
         return (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -48,7 +49,7 @@ def price(
     >>> fresh.ages, round(fresh.gap, 3), fresh.lower_bound
     ([0, 0, 0], 216.0, None)
     """
-    checked = checked_slots(problem, slots)
+    checked = checked_slots(problem, slots, unheard)
     if method in ("certified", "exhaustive"):
         raise InvalidInput("method", repr(method), "a name that claims no search", "Use plan().")
     check_unheard(problem, unheard)
@@ -71,7 +72,7 @@ def check_unheard(problem: Problem, unheard: Sequence[str]) -> None:
         )
 
 
-def checked_slots(problem: Problem, slots: ArrayLike) -> list[int]:
+def checked_slots(problem: Problem, slots: ArrayLike, unheard: Collection[str] = ()) -> list[int]:
     """One slot per client, from 1 to the aggregation slot, within the capacity; or a refusal."""
     given = np.asarray(slots, dtype=object).ravel().tolist()
     if len(given) != len(problem.clients):
@@ -82,7 +83,8 @@ def checked_slots(problem: Problem, slots: ArrayLike) -> list[int]:
         whole(f"collect_at of client {client.name!r}", slot, 1, problem.aggregate_at)
         for client, slot in zip(problem.clients, given, strict=True)
     ]
-    slot, crowd = Counter(checked).most_common(1)[0]
+    there = [t for c, t in zip(problem.clients, checked, strict=True) if c.name not in unheard]
+    slot, crowd = Counter(there or [0]).most_common(1)[0]
     if problem.capacity is not None and crowd > problem.capacity:
         raise InvalidInput(
             "collect_at",
@@ -117,6 +119,7 @@ def assemble(
     if best:
         estimate = estimator_of(problem, (schedule.columns + 1).tolist(), unheard)
         gap, gains, offset = estimate.gap, estimate.gains, estimate.offset
+        schedule = replace(schedule, objective=gap)
     else:
         gap = loss_gap(problem, ages)
         gains = np.repeat(problem.weights[:, None], problem.width, axis=1)
@@ -154,17 +157,24 @@ def assemble(
 def _assignments(
     problem: Problem, slots: tuple[SlotTable, ...], columns: list[int]
 ) -> tuple[Assignment, ...]:
-    return tuple(
-        Assignment(
-            client=client.name,
-            collect_at=column + 1,
-            age=problem.aggregate_at - 1 - column,
-            delta=float(table.delta[column]),
-            sensitivity=float(table.sensitivity[column]),
-            classical_epsilon=float(table.classical_epsilon[column]),
-            noise_scale=float(table.scale[column]),
-            aged_epsilon=achieved_epsilon(client, problem, table, column),
-            fingerprint=client.process.fingerprint,
+    """What each client does; clients that share a table and a column share what that achieves."""
+    achieved: dict[tuple[int, int], float] = {}
+    found = []
+    for client, table, column in zip(problem.clients, slots, columns, strict=True):
+        key = id(table), column
+        if key not in achieved:
+            achieved[key] = achieved_epsilon(client, problem, table, column)
+        found.append(
+            Assignment(
+                client=client.name,
+                collect_at=column + 1,
+                age=problem.aggregate_at - 1 - column,
+                delta=float(table.delta[column]),
+                sensitivity=float(table.sensitivity[column]),
+                classical_epsilon=float(table.classical_epsilon[column]),
+                noise_scale=float(table.scale[column]),
+                aged_epsilon=achieved[key],
+                fingerprint=client.process.fingerprint,
+            )
         )
-        for client, table, column in zip(problem.clients, slots, columns, strict=True)
-    )
+    return tuple(found)

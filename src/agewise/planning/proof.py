@@ -18,6 +18,7 @@ from agewise.errors import InvalidInput
 from agewise.loss.gap import CostTables
 from agewise.problem import Problem
 from agewise.scheduling import Certificate, Leaf, Schedule, Split, check_schedule
+from agewise.scheduling.gain_certificate import CANCELLED
 
 ROUNDING = 1e-9
 """Relative room for rounding, and for another machine's arithmetic."""
@@ -79,14 +80,20 @@ def certify(u: Array, b: Array, capacity: int | None, schedule: Schedule) -> Cer
 
 def stated_bound(schedule: Schedule, checked: Certificate) -> float:
     """The bound to state: what was claimed if that is what its check shows, else the latter."""
-    proven = min(checked.lower_bound, schedule.objective)
+    proven = proven_bound(checked, schedule.objective)
     claimed = proven if schedule.lower_bound is None else schedule.lower_bound
     return claimed if same_bound(claimed, proven, schedule.objective) else proven
 
 
-def same_bound(claimed: float, proven: float, objective: float) -> bool:
-    """Whether two bounds of one objective differ by rounding only."""
-    return abs(claimed - proven) <= ROUNDING * max(abs(objective), 1e-300)
+def proven_bound(checked: Certificate, objective: float) -> float:
+    """What a check shows, but not below 0: an expected square is never that."""
+    return min(max(checked.lower_bound, 0.0), objective)
+
+
+def same_bound(claimed: float, proven: float, objective: float, unknown: float = 0.0) -> bool:
+    """Whether two bounds of one objective, what is left of `unknown`, differ by rounding only."""
+    room = ROUNDING * max(abs(objective), 1e-300) + CANCELLED * unknown
+    return 0 <= claimed <= objective and abs(claimed - proven) <= room
 
 
 def proof_to_data(proof: Proof | None) -> dict[str, Any] | None:

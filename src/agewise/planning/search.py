@@ -16,7 +16,7 @@ from agewise.errors import AgewiseError, InvalidInput
 from agewise.loss.bound import schedule_bounds
 from agewise.loss.gap import CostTables, cost_tables, known_tables
 from agewise.loss.simulation import checked_generator, client_errors
-from agewise.planning.best import open_tables, search_best
+from agewise.planning.best import heard_rows, open_tables, search_best
 from agewise.planning.plan import Plan
 from agewise.planning.price import assemble
 from agewise.planning.proof import certify, open_costs
@@ -167,6 +167,9 @@ def _again_with_gains(
     places = [held[c.name] for c in problem.clients]
     tables = open_tables(problem, places, first, slots, silent)
     found, checked = search_best(tables, problem.capacity, progress=progress)
+    columns = np.array(places) - 1
+    columns[heard_rows(problem, silent)] = found.columns
+    found = replace(found, columns=columns)
     return assemble(problem, found, "certified", checked, first, tuple(slots), silent)
 
 

@@ -14,6 +14,9 @@ from agewise.scheduling.schedule import Leaf, Schedule
 
 BLOCK = 10_000
 
+CANCELLED = 1e-13
+"""What rounding leaves of terms that cancel, relative to them: where there is hardly any noise."""
+
 
 def check_gains(found: Schedule, tables: GainTables, capacity: int | None = None) -> Certificate:
     """Recompute objective and bound of a schedule with gains, and compare them with its claims.
@@ -30,13 +33,13 @@ def check_gains(found: Schedule, tables: GainTables, capacity: int | None = None
         )
     if gains is None or np.shape(gains) != (clients, tables.cross.shape[2]):
         raise InvalidInput("gains", "missing or of another shape", "one per client and coordinate")
-    objective = _objective(tables, columns.tolist(), np.asarray(gains, float))
+    objective, size = _objective(tables, columns.tolist(), np.asarray(gains, float))
     problems = []
     if capacity is not None and np.unique(columns, return_counts=True)[1].max() > capacity:
         problems.append("more clients in a slot than the capacity allows")
     if not math.isfinite(objective):
         problems.append("a client is in a slot that is forbidden to it")
-    scale = ROUNDING * max(abs(objective), abs(found.objective), 1e-300)
+    scale = ROUNDING * max(abs(objective), abs(found.objective), 1e-300) + CANCELLED * size
     if not abs(objective - found.objective) <= scale:
         problems.append(f"the objective is {objective!r}, not {found.objective!r}")
     if isinstance(found.proof, Leaf):
@@ -57,20 +60,25 @@ def check_gains(found: Schedule, tables: GainTables, capacity: int | None = None
     )
 
 
-def _objective(tables: GainTables, columns: list[int], gains: np.ndarray) -> float:
-    """The loss, term by term as it is defined."""
+def _objective(tables: GainTables, columns: list[int], gains: np.ndarray) -> tuple[float, float]:
+    """The loss, term by term as it is defined, and the size of its terms."""
     taken = (np.arange(len(columns)), columns)
     heard_alone = gains * (gains * tables.power[taken] - 2 * tables.cross[taken])
     own = [*tables.base[taken].tolist(), *heard_alone.ravel().tolist()]
     left = (tables.common - gains[:, :, None] * tables.heard[taken]).sum(axis=0)
-    return math.fsum(own) + float((left**2).sum())
+    return math.fsum(own) + float((left**2).sum()), math.fsum(map(abs, own))
 
 
 def _bound(proof: Leaf, tables: GainTables, capacity: int | None) -> float:
     shape = tables.common.shape[1:]
     if len(proof.multipliers) != shape[0] * shape[1]:
         return -math.inf
-    at = np.array(proof.multipliers).reshape(shape)
+    with np.errstate(over="ignore", invalid="ignore"):  # multipliers may be anything
+        return _shown(proof, tables, capacity, np.array(proof.multipliers).reshape(shape))
+
+
+def _shown(proof: Leaf, tables: GainTables, capacity: int | None, at: np.ndarray) -> float:
+    """L at the multipliers and prices of a proof."""
     prices = np.zeros(tables.base.shape[1])
     if proof.prices is not None:
         if capacity is None or len(proof.prices) != len(prices) or min(proof.prices) < 0:
@@ -87,7 +95,7 @@ def _bound(proof: Leaf, tables: GainTables, capacity: int | None) -> float:
 
 
 def _best_of_all(tables: GainTables, capacity: int | None) -> float:
-    """The least objective of all schedules: the textbook formula, one schedule at a time."""
+    """The least objective of all schedules: the textbook gains, one schedule at a time."""
     clients, slots = tables.base.shape
     rows = np.arange(clients)
     total = tables.common.sum(axis=0)
@@ -96,11 +104,11 @@ def _best_of_all(tables: GainTables, capacity: int | None) -> float:
         if capacity is not None and max(map(columns.count, columns)) > capacity:
             continue
         picked = list(columns)
-        value = float(tables.base[rows, picked].sum()) + float((total**2).sum())
+        gains = np.empty((clients, tables.cross.shape[2]))
         for c in range(tables.cross.shape[2]):
             heard = tables.heard[rows, picked, c]
             told = tables.cross[rows, picked, c] + heard @ total[c]
             law = np.diag(tables.power[rows, picked, c]) + heard @ heard.T
-            value -= float(told @ np.linalg.solve(law, told))
-        best = min(best, value)
+            gains[:, c] = np.linalg.solve(law, told)
+        best = min(best, _objective(tables, picked, gains)[0])
     return best

@@ -17,15 +17,14 @@ def improve_gains(
     """Move one client after the other to its best column, until nobody gains by moving."""
     total = tables.common.sum(axis=0)
     identity = np.eye(total.shape[1])
-    q = tables.cross + np.einsum("itcf,cf->itc", tables.heard, total)
-    own = tables.base - (q**2 / tables.power).sum(axis=2)  # [m, T]
-    told = tables.heard * (q / tables.power)[..., None]  # [m, T, C, F]
+    own = tables.base - (tables.cross**2 / tables.power).sum(axis=2)  # [m, T]
+    told = tables.heard * (tables.cross / tables.power)[..., None]  # [m, T, C, F]
     load = np.bincount(columns, minlength=tables.slots)
     rows = np.arange(tables.clients)
     for _ in range(ROUNDS):
         heard, power = tables.heard[rows, columns], tables.power[rows, columns]
         shared = identity + np.einsum("icf,icg,ic->cfg", heard, heard, 1 / power)
-        sums = told[rows, columns].sum(axis=0)
+        unknown = total - told[rows, columns].sum(axis=0)
         moved = 0
         order = np.argsort(-(own[rows, columns] - own.min(axis=1)), kind="stable")
         for i in order.tolist():
@@ -33,10 +32,10 @@ def improve_gains(
             outer = np.einsum(
                 "tcf,tcg,tc->tcfg", tables.heard[i], tables.heard[i], 1 / tables.power[i]
             )
-            rest, left = shared - outer[now], sums - told[i, now]
+            rest, left = shared - outer[now], unknown + told[i, now]
             value = own[i].copy()
             if total.shape[1]:
-                vector = left + told[i]
+                vector = left - told[i]
                 solved = np.linalg.solve(rest + outer, vector[..., None])[..., 0]
                 value += (vector * solved).sum(axis=(1, 2))
             if capacity is not None:
@@ -48,7 +47,7 @@ def improve_gains(
                 columns[i], moved = best, moved + 1
                 load[now] -= 1
                 load[best] += 1
-                shared, sums = rest + outer[best], left + told[i, best]
+                shared, unknown = rest + outer[best], left - told[i, best]
         if not moved or (tables.clients > 1000 and moved < 1e-3 * tables.clients):
             break
     return columns

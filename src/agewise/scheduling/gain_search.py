@@ -19,20 +19,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
 from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.knowledge.estimate import GainTables, best_gains, gain_objective, gap_of
 from agewise.progress import Progress
-from agewise.scheduling.certified import EXHAUSTIVE, solve_schedule
+from agewise.scheduling.certified import solve_schedule
 from agewise.scheduling.exhaustive import exhaustive
 from agewise.scheduling.gain_moves import improve_gains, improve_pairs
 from agewise.scheduling.schedule import Leaf, Schedule
+from agewise.scheduling.tables import checked_counts
 
 BLOCK_CELLS = 2**18
 """Numbers of a block: its temporaries stay in the cache, and two threads share the work."""
+
+TRIED = 50_000
+"""Schedules up to which all of them are simply tried."""
 
 ENOUGH = 1e-10
 """Relative gap of the dual at which its search stops."""
@@ -53,17 +57,24 @@ def solve_gains(
     tables: GainTables,
     capacity: int | None = None,
     *,
+    counts: ArrayLike | None = None,
     start: Array | None = None,
     progress: Progress | None = None,
 ) -> Schedule:
     """Choose a column and gains for each client: minimise what the server does not know.
 
-    At most `capacity` clients may share a column. `start` is a first guess of the multipliers.
+    At most `capacity` clients may share a column. `counts[i]` clients, alike in column and gain,
+    share row i (without capacity). `start` is a first guess of the multipliers.
 
     Guarantees
         No schedule that keeps to the capacity, with whatever gains, has an objective below
         `lower_bound` (to rounding). Small problems end at gap 0. `check_gains` recomputes it.
     """
+    many = checked_counts(counts, tables.clients)
+    if many is not None:
+        if capacity is not None:
+            raise InvalidInput("counts", "given with a capacity", "one of the two")
+        tables = tables.times(many)
     clients, slots = tables.clients, tables.slots
     limit = None if capacity is None else whole("capacity", capacity, 1)
     if limit is not None and clients > limit * slots:
@@ -71,7 +82,7 @@ def solve_gains(
             "capacity", limit, f"at least {-(-clients // slots)} for {clients} clients"
         )
     limit = None if limit is None or limit >= clients else limit
-    if 0 < clients * math.log(slots) <= math.log(max(EXHAUSTIVE, 1)) or slots == 1:
+    if 0 < clients * math.log(slots) <= math.log(max(TRIED, 1)) or slots == 1:
         return try_all_gains(tables, limit)
     dual = _Dual([tables], limit)
     at, prices = dual.maximise(start, progress)

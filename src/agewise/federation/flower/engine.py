@@ -29,8 +29,8 @@ from agewise.federation.flower.node import Node
 from agewise.federation.flower.publication import Published
 from agewise.federation.flower.submission import Submission, submit
 from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
-from agewise.federation.journal import RunFolder, Settings, how_to_retry
-from agewise.federation.local import Clock, make_settings
+from agewise.federation.journal import Clock, RunFolder, Settings, how_to_retry
+from agewise.federation.local import make_settings
 from agewise.federation.result import RunResult, Watcher, conclude
 from agewise.federation.server import OnMissing, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
