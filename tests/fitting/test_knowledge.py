@@ -89,7 +89,6 @@ def test_losses_without_what_is_shared_are_not_as_promised():
     choices = {"first_slot": 7, "slots": 12, "adversary": "population", "sampled": "pairs"}
     made = fit(before, states, knowledge=False, **choices)
     assert made.problem.knowledge is None
-    assert made.problem.estimator == "propagated"
     rows = replay_plans(
         made.problem,
         after,

@@ -19,6 +19,7 @@ from agewise.cli.console import (
 )
 from agewise.cli.layout import Column, print_table
 from agewise.cli.readings import SHOWN, Options, on_readings
+from agewise.errors import InvalidInput
 from agewise.wording import listed
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ def backtest(
             )
     fitted, (before, after) = fits[0], parts[0]
     chosen = fitted.states
+    if others and chosen.values.size != 2:
+        raise InvalidInput("--others", f"with {chosen.values.size} states", "two states")
     whole = recorded.readings
     halves = compare_halves(chosen.index(whole.values), chosen.values, whole.day)
     within = [f"Within the half fitted to: {line}" for line in fitted.assumptions.halves.verdict]
