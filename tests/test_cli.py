@@ -269,6 +269,9 @@ def test_a_run_with_a_level_is_not_compared_with_what_it_does_not_simulate(tmp_p
     assert "standard errors from the plan" not in words
     for rival in ("nothing collected 40", "classical, fresh 140.826 Wh²"):
         assert rival in words
+    assert "verdict on the plan" not in words
+    paper = run("run", "--seed", 5, "--repetitions", 0, "--out", tmp_path)
+    assert "verdict on the plan Collect fresh data" in " ".join(paper.stdout.split())
     made = aw.plan(aw.scenarios.london().replace(estimator="best", level=aw.Level(20.0, 0.98)))
     with pytest.raises(aw.InvalidInput, match="plan is with level knowledge"):
         aw.rehearse(made, 10)

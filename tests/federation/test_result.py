@@ -25,6 +25,7 @@ def test_results_are_short_readable_and_drawn(results, kind, tmp_path):
     assert "\n" not in repr(result)
     assert "not private" in repr(result)
     assert "expected loss" in str(result)
+    assert str(result).startswith("verdict on the plan") == (result.plan.verdict is not None)
     assert "<b>" not in result._repr_html_()
     assert len(repr(result.statement)) < 200
     assert str(result.statement) == result.statement.to_markdown()

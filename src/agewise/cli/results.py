@@ -86,6 +86,8 @@ def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
         facts.append(("private", "[red]no[/]: a seeded stand-in for noise; no ε is claimed"))
     facts += [("note", escape(note)) for note in result.plan.notes]
     made = result.plan
+    if made.verdict is not None:
+        facts.insert(0, ("verdict on the plan", escape(made.verdict)))
     facts += [
         ("expected loss", f"{made.gap:.6g}{square} (closed form)"),
         (NOTHING, f"{made.nothing_collected:.6g}{square}, at ε = 0"),

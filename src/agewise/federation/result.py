@@ -69,7 +69,9 @@ class RunResult:
         else:
             pairs = zip(labels, self.aggregate, strict=True)
             model = ", ".join(f"{label}: {value:.4g}" for label, value in pairs)
-        facts = [
+        verdict = self.plan.verdict
+        facts = [] if verdict is None else [("verdict on the plan", verdict)]
+        facts += [
             ("run", self.run),
             ("model", shorten(model, 300)),
             ("clients", counted(len(self.participants), "client")),
