@@ -28,12 +28,11 @@ def test_losses_on_readings_that_keep_to_the_law_are_as_promised():
         {"all": found.entities},
         first_slot=5,
         rng=np.random.default_rng(1),
-        draws=1,
     )
     assert [row.scheme for row in rows] == SCHEMES
     for row in rows:
         assert row.days == 400
-        assert abs(row.mean_loss - row.promised) < 4 * row.standard_error, row
+        assert abs(row.mean_loss - row.promised) < 4 * row.standard_error + 1e-9, row
         assert not row.missed
 
 
