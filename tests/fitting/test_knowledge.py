@@ -1,6 +1,7 @@
 """What readings say of clients together: moments that are right, and promises that hold."""
 
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -248,3 +249,36 @@ def test_weeks_take_turns():
     assert even.quality.missing == np.isnan(even.values).sum()
     with pytest.raises(aw.InvalidInput, match="slots is 169; allowed: at most 168, one week"):
         found.alternate_weeks(0, 169)
+
+
+def test_knowledge_of_one_kind_of_days_is_measured_on_such_days_only():
+    rng = np.random.default_rng(4)
+    made = readings(np.zeros((20, 24 * 84)))
+    hours = np.arange(24 * 84)
+    weekend = np.array([(made.first + timedelta(hours=int(h))).weekday() >= 5 for h in hours])
+    high = np.where(weekend, 0.8, 0.2)
+    made = readings(np.where(rng.random((20, hours.size)) < high, 20.0, 10.0))
+    chosen = {"first_slot": 7, "slots": 5, "adversary": "population"}
+    shares = {}
+    for kind, days in (("all", 84), ("workdays", 60), ("weekends", 24)):
+        one = fit(made, [10, 20], known_days=kind, **chosen)
+        assert abs(one.problem.knowledge.days - days) <= 1
+        shares[kind] = one.problem.knowledge.mean[0, -1, 1]
+        assert one.given == (None if kind == "all" else "weekend")
+    assert shares["workdays"] == pytest.approx(0.2, abs=0.05)
+    assert shares["weekends"] == pytest.approx(0.8, abs=0.05)
+    note = fit(made, [10, 20], known_days="workdays", **chosen).problem.knowledge.words()
+    assert "workdays only" in note
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"known_days": "holidays"}, "known_days is 'holidays'; allowed: one of all, workdays"),
+        ({"known_days": "workdays", "knowledge": False}, "known_days is workdays; allowed: all"),
+        ({"known_days": "workdays", "given": "month"}, "given is month; allowed: weekend"),
+    ],
+)
+def test_kinds_of_days_that_make_no_sense_are_refused(choices, words):
+    with pytest.raises(aw.InvalidInput, match=words):
+        fit(readings(shocked(20, 60)), [10, 20], first_slot=7, slots=5, **choices)

@@ -65,6 +65,13 @@ def fit_command(
             "promises that hold. Left out with --count-epsilon."
         ),
     ] = True,
+    known_days: Annotated[
+        defaults.DayKind,
+        typer.Option(
+            help="The days that knowledge is measured on. A scenario for workdays or weekends "
+            "takes an adversary to know which it is (--given weekend)."
+        ),
+    ] = "all",
     out: Annotated[Path, typer.Option(help="The scenario file to write.")] = Path("fitted.toml"),
     force: Annotated[bool, typer.Option("--force", help="Write over a scenario file.")] = False,
     report: Annotated[
@@ -115,6 +122,7 @@ def fit_command(
             most_left_out=given.most_left_out,
             count_epsilon=count_epsilon,
             knowledge=knowledge,
+            known_days=known_days,
             factors=given.factors,
             name=out.stem,
             unit=given.unit,

@@ -10,6 +10,8 @@ Adversary = Literal["household", "population"]
 ADVERSARIES: tuple[str, ...] = get_args(Adversary)
 Sampled = Literal["pairs", "days", "weeks", "entities"]
 SAMPLED: tuple[str, ...] = get_args(Sampled)
+DayKind = Literal["all", "workdays", "weekends"]
+DAY_KINDS: tuple[str, ...] = get_args(DayKind)
 Limits = Basis
 LIMITS = BASES
 

@@ -14,7 +14,16 @@ from agewise.checks import fraction, one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.fitting.assumptions import check_assumptions
-from agewise.fitting.defaults import ADVERSARIES, LIMITS, SAMPLED, Adversary, Limits, Sampled
+from agewise.fitting.defaults import (
+    ADVERSARIES,
+    DAY_KINDS,
+    LIMITS,
+    SAMPLED,
+    Adversary,
+    DayKind,
+    Limits,
+    Sampled,
+)
 from agewise.fitting.given import Classes, find_classes
 from agewise.fitting.laws import FEWEST_DAYS, Codes, CountNoise, checked_ages, window_starts
 from agewise.fitting.left_out import find_forgone, left_out, refuse_few
@@ -50,6 +59,7 @@ def fit(
     most_left_out: float = defaults.MOST_LEFT_OUT,
     count_epsilon: float | None = None,
     knowledge: bool = True,
+    known_days: DayKind = "all",
     factors: int | None = None,
     name: str = "fitted",
     unit: str = "",
@@ -86,7 +96,9 @@ def fit(
 
     With `knowledge`, means and covariances of the clients' shares in each state are measured too
     (`agewise.fitting.knowledge`), with so many common `factors` (None: chosen by the readings), and
-    the estimator is `best`. With `count_epsilon` that is left out: it has no noise.
+    the estimator is `best`. With `count_epsilon` that is left out: it has no noise. `known_days`
+    measures them on `workdays` or `weekends` only, for a scenario of such days; an adversary then
+    knows that too (`given` weekend).
 
     Guarantees
         Under the stated adversary, with proven limits, and if the readings are sampled as stated,
@@ -103,6 +115,7 @@ def fit(
     if calendar and given not in (None, "weekend"):
         raise InvalidInput("calendar", f"with given {given}", "one of them")
     given = "weekend" if calendar else given
+    given = _known_given(known_days, given, knowledge=knowledge and count_epsilon is None)
     one_of("limits", limits, LIMITS)
     if limits == "asymptotic":
         sampled = _weekly(sampled, count_epsilon)
@@ -140,6 +153,7 @@ def fit(
         claims=listed if adversary == "household" else len(members),
         worst_limit=worst_limit,
         noise=noise,
+        known_days=known_days,
         progress=progress,
     )
     parts = [measure.part(client, entities) for client, entities in members.items()]
@@ -199,15 +213,38 @@ def _refuse_senseless(
     whole("slots", slots, 2, readings.values.shape[1] - FEWEST_DAYS * readings.day)
 
 
+def _known_given(known_days: DayKind, given: str | None, *, knowledge: bool) -> str | None:
+    """What the adversary knows of the day, if the scenario is for one kind of days only."""
+    one_of("known_days", known_days, DAY_KINDS)
+    if known_days == "all":
+        return given
+    if not knowledge:
+        raise InvalidInput("known_days", known_days, "all, without knowledge or with count_epsilon")
+    if given not in (None, "weekend", "weekday"):
+        raise InvalidInput(
+            "given",
+            given,
+            f"weekend or weekday, with known_days {known_days}",
+            "Everybody knows then what sort of day it is.",
+        )
+    return given or "weekend"
+
+
 def _with_knowledge(
-    problem: Problem, measure: Measure, parts: list[Part], *, knowledge: bool, factors: int | None
+    problem: Problem,
+    measure: Measure,
+    parts: list[Part],
+    *,
+    knowledge: bool,
+    factors: int | None,
 ) -> Problem:
     """The problem with what the readings say of the clients together, if that may be told."""
     if not knowledge or measure.noise is not None:
         if factors is not None:
             raise InvalidInput("factors", factors, "none without knowledge, or with count_epsilon")
         return problem
-    measured = measure.knowledge(problem, [part.rows for part in parts if part.rows], factors)
+    rows = [part.rows for part in parts if part.rows]
+    measured = measure.knowledge(problem, rows, factors)
     return problem.replace(knowledge=measured, estimator="best")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
-from agewise.fitting.laws import FEWEST_DAYS, WEEK
+from agewise.fitting.laws import FEWEST_DAYS, WEEK, window_starts
 from agewise.process.asymptotic import FEWEST_WEEKS
 from agewise.readings import Readings
 from agewise.readings.covariate import PUBLIC
@@ -74,6 +74,18 @@ def _calendar(given: str, readings: Readings, at: NDArray[np.intp]) -> Classes:
         codes = [int(time.weekday() >= WEEK - 2) for time in times]
     shape = (len(readings.entities), len(at))
     return Classes(CALENDAR[given], names, np.broadcast_to(np.array(codes, np.int8), shape))
+
+
+def weekends(readings: Readings, first_slot: int, slots: int) -> NDArray[np.bool_]:
+    """Whether the aggregation of each day's window is on a Saturday or Sunday (UTC)."""
+    begin = window_starts(
+        readings.values.shape[1],
+        readings.day,
+        first_slot=first_slot,
+        slots=slots,
+        starts=readings.first_of_day,
+    )
+    return np.asarray(_calendar("weekend", readings, begin + slots - 1).codes[0] == 1)
 
 
 def _level(values: Array) -> Classes:

@@ -48,11 +48,12 @@ def daily_shares(
     first_slot: int,
     slots: int,
     starts: int = 0,
+    wanted: NDArray[np.bool_] | None = None,
 ) -> Days:
     """Cut readings into a window for each day, and count each client's records by state.
 
     `members` are the rows of each client. Days on which fewer than half of a client's entities
-    have a reading in some slot are left out.
+    have a reading in some slot are left out, and those that are not `wanted` (None: all are).
     """
     begin = window_starts(codes.shape[1], day, first_slot=first_slot, slots=slots, starts=starts)
     inside = begin[:, None] + np.arange(slots)
@@ -66,6 +67,7 @@ def daily_shares(
     sizes = np.array([len(rows) for rows in members.values()])
     known = counts.sum(axis=-1)
     good = (2 * known >= np.maximum(sizes[:, None], 1)).all(axis=(1, 2))
+    good &= True if wanted is None else wanted
     week = np.arange(len(begin)) // WEEK
     found = np.unique(week[good]).size
     if found < FEWEST_WEEKS:

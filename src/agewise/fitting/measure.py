@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from agewise.arrays import Array
-from agewise.fitting.defaults import Limits, Sampled
-from agewise.fitting.given import Classes, class_masks
+from agewise.fitting.defaults import DayKind, Limits, Sampled
+from agewise.fitting.given import Classes, class_masks, weekends
 from agewise.fitting.knowledge import daily_shares, measure_knowledge
 from agewise.fitting.laws import (
     Codes,
@@ -95,6 +95,7 @@ class Measure:
     claims: int
     worst_limit: float
     noise: CountNoise | None
+    known_days: DayKind
     progress: Progress | None
     critical: float | None = None
     """Of asymptotic limits, for all laws together."""
@@ -193,6 +194,10 @@ class Measure:
         self, problem: Problem, rows: Sequence[list[int]], factors: int | None
     ) -> Measured:
         """What the readings say of the clients together; `rows` are those of each."""
+        wanted, assumes, kind = None, WEEKS_APART, self.known_days
+        if kind != "all":
+            wanted = weekends(self.readings, self.first_slot, self.slots) == (kind == "weekends")
+            assumes = f"{kind} only; {WEEKS_APART}"
         days = daily_shares(
             self.codes,
             {client.name: mine for client, mine in zip(problem.clients, rows, strict=True)},
@@ -201,8 +206,9 @@ class Measure:
             first_slot=self.first_slot,
             slots=self.slots,
             starts=self.readings.first_of_day,
+            wanted=wanted,
         )
-        return measure_knowledge(days, self.values, problem.weights, factors, WEEKS_APART)
+        return measure_knowledge(days, self.values, problem.weights, factors, assumes)
 
     def law(self, client: str, rows: list[int]) -> tuple[MeasuredLaw, ClientFit]:
         """A client's law, and how it was found."""
