@@ -79,6 +79,26 @@ class Observer:
             if total > self.limit * (1 + 1e-6):
                 self.violated(f"{client} has spent {total}, its policy allows {self.limit}")
 
+    def expected_model(self, uploads):
+        """The weighted mean of the uploads; or of independent records, what is known and heard."""
+        problem = self.plan.problem
+        if problem.estimator == "plain":
+            heard = [c for c in problem.clients if c.name in uploads]
+            weights = np.array([c.samples for c in heard]) / sum(c.samples for c in heard)
+            return weights @ [uploads[c.name]["value"] for c in heard]
+        model, records = 0.0, sum(c.samples for c in problem.clients)
+        for client in problem.clients:
+            upload, z, weight = uploads.get(client.name), client.process.states, client.samples
+            law = client.process.law(1)
+            off = z - law @ z
+            model += weight / records * (law @ z)
+            if upload is not None:
+                kernel = client.process.kernel(upload["collect_at"], problem.aggregate_at)
+                told = law @ (off * (kernel @ off)) / client.samples
+                power = law @ off**2 / client.samples + 2 * upload["noise_scale"] ** 2
+                model += weight / records * told / power * (upload["value"][0] - law @ z)
+        return model
+
     def published(self, folder):
         """The record on disk says what the ledgers hold."""
         record = json.loads((folder / "record.json").read_text())
@@ -91,13 +111,10 @@ class Observer:
         absent = {c.name for c in self.plan.problem.clients} - set(record["participants"])
         if absent and settings["on_missing"] == "fail":
             self.violated(f"the model was published without {absent}")
-        values = [
-            json.loads(self.payload(name, record["run"]))["value"]
-            for name in record["participants"]
-        ]
-        samples = {c.name: c.samples for c in self.plan.problem.clients}
-        weights = np.array([samples[name] for name in record["participants"]], dtype=float)
-        model = weights / weights.sum() @ np.array(values)
+        uploads = {
+            name: json.loads(self.payload(name, record["run"])) for name in record["participants"]
+        }
+        model = self.expected_model(uploads)
         if not np.allclose(np.atleast_1d(record["model"]), model, rtol=1e-9):
             self.violated(f"the model is {record['model']}, the uploads give {model}")
         return True

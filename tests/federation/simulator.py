@@ -53,7 +53,10 @@ def problems():
             aw.Client(f"client {i}", aw.birth_death(*rates[i], [20, 50, 100]), samples=10 + 5 * i)
             for i in range(count)
         ]
-        yield aw.Problem(clients, slots, 0.5, calibration="formula", capacity=capacity)
+        estimator = "plain" if count == 4 else "best"
+        yield aw.Problem(
+            clients, slots, 0.5, estimator=estimator, calibration="formula", capacity=capacity
+        )
 
 
 class Simulator:

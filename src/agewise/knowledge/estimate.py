@@ -101,6 +101,7 @@ def gain_objective(tables: GainTables) -> Evaluate:
             picked = schedules[:, i]
             power, heard = tables.power[i, picked], tables.heard[i, picked]
             shared += np.einsum("kcf,kcg,kc->kcfg", heard, heard, 1 / power)
+        inverse = np.linalg.inv(shared)
         unknown, value = np.zeros(start.shape), np.zeros(count)
         for _ in range(REFINED if total.size else 1):
             value, left = np.zeros(count), start.copy()
@@ -114,7 +115,7 @@ def gain_objective(tables: GainTables) -> Evaluate:
                 value += tables.base[i, picked] + alone.sum(axis=1)
                 left -= gain[..., None] * heard
             value += (left**2).sum(axis=(1, 2))
-            unknown = unknown + np.linalg.solve(shared, (left - unknown)[..., None])[..., 0]
+            unknown = unknown + (inverse @ (left - unknown)[..., None])[..., 0]
         return np.asarray(value)
 
     return evaluate

@@ -46,9 +46,9 @@ class Level:
             )
         plain = loading.tolist()
         object.__setattr__(self, "loading", tuple(plain) if loading.ndim else plain)
-        if isinstance(self.correlation, Iterable) and not isinstance(
-            self.correlation, str | Mapping
-        ):
+        if isinstance(self.correlation, Mapping):
+            raise InvalidInput("level.correlation", self.correlation, "a number, or a list of them")
+        if isinstance(self.correlation, Iterable) and not isinstance(self.correlation, str):
             given = [
                 fraction(f"level.correlation[{lag}]", one, with_zero=True, with_one=True)
                 for lag, one in enumerate(self.correlation)
