@@ -276,3 +276,9 @@ def test_version_is_the_same_everywhere():
     text = (ROOT / "pyproject.toml").read_text()
     assert f'version = "{aw.__version__}"' in text
     assert f"version: {aw.__version__}" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """They are imported by their bare names, so that one would hide the other."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(set(names)) == len(names)
