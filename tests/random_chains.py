@@ -21,9 +21,10 @@ def random_transition(rng, size, kind=None):
 
 
 def random_chain(rng, size, kind=None):
-    return aw.MarkovChain(
-        random_transition(rng, size, kind), np.sort(rng.normal(0, 50, size)).round(3)
-    )
+    transition, states = random_transition(rng, size, kind), np.sort(rng.normal(0, 50, size))
+    if np.unique(states.round(3)).size == size:  # short numbers where they stay distinct
+        states = states.round(3)
+    return aw.MarkovChain(transition, states)
 
 
 def random_law(rng, size, zeros=True):
