@@ -87,21 +87,22 @@ def train(message, context):
 """
 
 PLAIN = {
-    "imports": "", "setup": "pass",
+    "imports": "",
+    "setup": "pass",
     "message": 'Message(RecordDict({"arrays": ArrayRecord({"mean": Array(np.zeros(1))})}), node, '
-               "MessageType.TRAIN, ttl=300.0)",
+    "MessageType.TRAIN, ttl=300.0)",
     "value": 'float(reply.content["arrays"]["mean"].numpy()[0])',
-}  # fmt: skip
+}
 AGED = {
     "imports": "import agewise as aw, secrets, json\nfrom agewise.federation.server import Server\n"
-               "from agewise.federation.flower.transport import introductions",
+    "from agewise.federation.flower.transport import introductions",
     "setup": "plan = aw.plan(aw.scenarios.london()); "
-             "names = {n: v[0] for n, v in introductions(grid, set(grid.get_node_ids())).items()}",
+    "names = {n: v[0] for n, v in introductions(grid, set(grid.get_node_ids())).items()}",
     "message": 'Message(RecordDict({"agewise": ConfigRecord({"order": next(o for s in range(1, 11) '
-               'for o in Server(plan, f"bench-{number}-{secrets.token_hex(4)}").orders(s) if '
-               "o.client == names[node]).encode().decode()})}), node, MessageType.TRAIN, ttl=300.0)",
+    'for o in Server(plan, f"bench-{number}-{secrets.token_hex(4)}").orders(s) if '
+    "o.client == names[node]).encode().decode()})}), node, MessageType.TRAIN, ttl=300.0)",
     "value": 'json.loads(str(reply.content["agewise"]["upload"]))["value"][0]',
-}  # fmt: skip
+}
 
 
 def write_app(folder: Path, name: str, parts: dict[str, str], client: str, nodes: int) -> Path:
@@ -116,9 +117,13 @@ def write_app(folder: Path, name: str, parts: dict[str, str], client: str, nodes
 
 def rounds_of(deployment: Deployment, app: Path) -> list[float]:
     done = subprocess.run(
-        ["flwr", "run", str(app), "agewise", "--stream"], env=deployment.environment,
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
+        ["flwr", "run", str(app), "agewise", "--stream"],
+        env=deployment.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
     found = [float(x) for x in re.findall(r"bench-round ([0-9.]+)", done.stdout)]
     if not found:
         raise RuntimeError(done.stdout[-2000:])
@@ -156,8 +161,10 @@ def overhead(folder: Path) -> None:
     finally:
         bring_down(deployment)
     for name, found in times.items():
-        print(f"{name:6} averaging, 3 nodes: median {statistics.median(found):.2f} s a round "
-              f"({min(found):.2f} to {max(found):.2f}, {len(found)} rounds)")  # fmt: skip
+        print(
+            f"{name:6} averaging, 3 nodes: median {statistics.median(found):.2f} s a round "
+            f"({min(found):.2f} to {max(found):.2f}, {len(found)} rounds)"
+        )
     ratio = statistics.median(times["aged"]) / statistics.median(times["plain"])
     print(f"age-aware over plain: {ratio:.2f}", flush=True)
 
@@ -191,9 +198,11 @@ def crowd(folder: Path) -> None:
         node, link = memory(deployment)
         messages = 2 * NODES  # an introduction and an order each
         work = time.time() - told["waiting"]
-        print(f"{len(result.participants)} of {NODES} clients uploaded in {took:.0f} s: "
-              f"{messages / work:.2f} messages/s once the app ran; a node takes {node:.0f} MiB, "
-              f"the SuperLink {link:.0f} MiB")  # fmt: skip
+        print(
+            f"{len(result.participants)} of {NODES} clients uploaded in {took:.0f} s: "
+            f"{messages / work:.2f} messages/s once the app ran; a node takes {node:.0f} MiB, "
+            f"the SuperLink {link:.0f} MiB"
+        )
         local = aw.run(plan, rng=_Seeded(1))
         print("model equal to the local engine's:", result.model == local.model)
         print(json.dumps({"slots": sorted({s.slot for s in result.steps})}))

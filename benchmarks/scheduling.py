@@ -126,14 +126,26 @@ def thirty_clients() -> None:
                 lambda u=u, b=b: cp_sat(u, b, None, 10.0)  # type: ignore[misc]
             )
             greedy = local_search(u, b)
-            peers.append((gap, seconds, peer_gap, peer_time, value / found.objective,
-                          greedy / found.objective))  # fmt: skip
-    print(f"100 birth–death problems, 30 clients x 48 slots: {proven} proven to 1e-9, worst gap "
-          f"{worst:.1e}, {total:.1f} s in all, slowest {slowest:.2f} s")  # fmt: skip
+            peers.append(
+                (
+                    gap,
+                    seconds,
+                    peer_gap,
+                    peer_time,
+                    value / found.objective,
+                    greedy / found.objective,
+                )
+            )
+    print(
+        f"100 birth–death problems, 30 clients x 48 slots: {proven} proven to 1e-9, worst gap "
+        f"{worst:.1e}, {total:.1f} s in all, slowest {slowest:.2f} s"
+    )
     print("  six of them (plain)     ours: gap, s     CP-SAT: gap, s   its value/ours  greedy/ours")
     for gap, seconds, peer_gap, peer_time, ratio, greedy in peers:
-        print(f"  {gap:22.1e} {seconds:6.2f} {peer_gap:14.1e} {peer_time:6.1f} {ratio:12.6f} "
-              f"{greedy:12.4f}")  # fmt: skip
+        print(
+            f"  {gap:22.1e} {seconds:6.2f} {peer_gap:14.1e} {peer_time:6.1f} {ratio:12.6f} "
+            f"{greedy:12.4f}"
+        )
 
 
 def varied_problem(rng: np.random.Generator, estimator: Any) -> tuple[Array, Array]:
@@ -155,9 +167,11 @@ def one_upload_a_slot() -> None:
     found, seconds = timed(lambda: aw.solve_schedule(u, b, capacity=1))
     limit = max(60.0, 40 * seconds)
     (value, gap), peer = timed(lambda: cp_sat(u, b, 1, limit))
-    print(f"300 clients x 300 slots, one a slot: gap {found.relative_gap:.1e} in {seconds:.2f} s; "
-          f"CP-SAT gap {gap:.1e} after {peer:.0f} s ({peer / seconds:.0f} times ours), its value "
-          f"{value / found.objective:.6f} of ours")  # fmt: skip
+    print(
+        f"300 clients x 300 slots, one a slot: gap {found.relative_gap:.1e} in {seconds:.2f} s; "
+        f"CP-SAT gap {gap:.1e} after {peer:.0f} s ({peer / seconds:.0f} times ours), its value "
+        f"{value / found.objective:.6f} of ours"
+    )
 
 
 def a_million() -> None:
@@ -170,14 +184,18 @@ def a_million() -> None:
         runs = [timed(lambda u=u, b=b: aw.solve_schedule(u, b)) for _ in range(3)]  # type: ignore[misc]
         found, seconds = min(runs, key=lambda run: run[1])
         checked = check_schedule(found, u, b)
-        print(f"1,000,000 clients x 48 slots ({estimator}): tables built in {built:.1f} s "
-              f"(peak {peak / 2**20:.1f} GiB, {before / 2**20:.1f} before), solved in {seconds:.2f} s "
-              f"= {seconds / base:.1f} x one NumPy pass ({base:.3f} s), gap "
-              f"{found.relative_gap:.1e}, certificate {'holds' if checked.holds else 'FAILS'}")  # fmt: skip
+        print(
+            f"1,000,000 clients x 48 slots ({estimator}): tables built in {built:.1f} s "
+            f"(peak {peak / 2**20:.1f} GiB, {before / 2**20:.1f} before), solved in {seconds:.2f} s "
+            f"= {seconds / base:.1f} x one NumPy pass ({base:.3f} s), gap "
+            f"{found.relative_gap:.1e}, certificate {'holds' if checked.holds else 'FAILS'}"
+        )
         priced, seconds = timed(lambda u=u, b=b: aw.solve_schedule(u, b, capacity=25_000))  # type: ignore[misc]
         checked = check_schedule(priced, u, b, 25_000)
-        print(f"  25,000 a slot: gap {priced.relative_gap:.1e} in {seconds:.1f} s, certificate "
-              f"{'holds' if checked.holds else 'FAILS'}")  # fmt: skip
+        print(
+            f"  25,000 a slot: gap {priced.relative_gap:.1e} in {seconds:.1f} s, certificate "
+            f"{'holds' if checked.holds else 'FAILS'}"
+        )
 
 
 def a_nation() -> None:
@@ -198,8 +216,10 @@ def a_nation() -> None:
 
     found, seconds = timed(lambda: aw.scheduling.solve_stream(blocks))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"30,000,000 clients streamed in blocks: gap {found.relative_gap:.1e} in {seconds:.0f} s, "
-          f"{found.iterations} solving passes, peak memory of this process so far {peak:.1f} GiB")  # fmt: skip
+    print(
+        f"30,000,000 clients streamed in blocks: gap {found.relative_gap:.1e} in {seconds:.0f} s, "
+        f"{found.iterations} solving passes, peak memory of this process so far {peak:.1f} GiB"
+    )
 
 
 def growth() -> None:
@@ -227,12 +247,20 @@ def growth() -> None:
     tried = []
     for count in counts:
         small_u, small_b = u[:count, :20], b[:count, :20]
-        tried.append(timed(lambda n=count, u=small_u, b=small_b: exhaustive(  # type: ignore[misc]
-            table_objective(u, b), n, 20))[1])  # fmt: skip
+        tried.append(
+            timed(
+                lambda n=count, u=small_u, b=small_b: exhaustive(  # type: ignore[misc]
+                    table_objective(u, b), n, 20
+                )
+            )[1]
+        )
     figure = Figure(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.subplots()
-    curves = (("certified (48 slots)", sizes, ours), ("greedy local search", sizes[: len(greedy)],
-              greedy), ("exhaustive (20 slots)", counts, tried))  # fmt: skip
+    curves = (
+        ("certified (48 slots)", sizes, ours),
+        ("greedy local search", sizes[: len(greedy)], greedy),
+        ("exhaustive (20 slots)", counts, tried),
+    )
     for k, (name, x, y) in enumerate(curves):
         axes.loglog(x, y, color=COLOURS[k], marker=MARKERS[k], label=name)
     axes.set_xlabel("clients")

@@ -215,8 +215,11 @@ def row_of(client, scenario, own, events, process, aggregated, settings):
     """One client's row of the statement, from its exported ledger and its matrices."""
     upload, private = json.loads(bytes.fromhex(own["payload"])), not settings["stand_in"]
     start, end, n, mixing = (
-        upload["collect_at"], upload["aggregate_at"], client["samples"], scenario["mixing"],
-    )  # fmt: skip
+        upload["collect_at"],
+        upload["aggregate_at"],
+        client["samples"],
+        scenario["mixing"],
+    )
     law, scale, f = client.get("law"), own["scale"], process.states
     if scenario["estimator"] == "propagated":
         f = process.kernel(start, end) @ f
@@ -540,9 +543,15 @@ def main(run, exported):
     clients = [one["name"] for one in scenario["clients"]]
     here = [name for name in clients if name in received]
     digest, rows, uploads = rows_of(
-        check, settings["run"], list(received) if failure else here, plan, settings, ledgers,
-        received, failure is None,
-    )  # fmt: skip
+        check,
+        settings["run"],
+        list(received) if failure else here,
+        plan,
+        settings,
+        ledgers,
+        received,
+        failure is None,
+    )
     due = {one["client"]: one["collect_at"] for one in plan["assignments"]}
     model, gap, realised, nothing, fresh = (None,) * 5
     if failure is None:

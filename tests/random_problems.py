@@ -24,9 +24,11 @@ def random_problem(rng, clients=None, slots=None, *, lattice=False, samples=(1, 
         "estimator": rng.choice(["plain", "propagated"]),
     }
     return aw.Problem(
-        members, slots or int(rng.integers(2, 6)), float(np.exp(rng.uniform(-3, 1))),
+        members,
+        slots or int(rng.integers(2, 6)),
+        float(np.exp(rng.uniform(-3, 1))),
         **{**base, **choices},
-    )  # fmt: skip
+    )
 
 
 def random_ages(rng, problem):

@@ -44,8 +44,10 @@ def test_ages_as_a_table_and_figures(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "classical ε" in done.stdout
     assert {p.name for p in (tmp_path / "new" / "folder").iterdir()} == {
-        "ages.png", "ages.svg", "ages.csv"
-    }  # fmt: skip
+        "ages.png",
+        "ages.svg",
+        "ages.csv",
+    }
     assert (tmp_path / "new" / "folder" / "ages.csv").read_text().count("\n") == 31
 
 
@@ -278,23 +280,57 @@ def test_a_run_with_a_level_is_not_compared_with_what_it_does_not_simulate(tmp_p
 
 
 def test_run_as_json(tmp_path):
-    done = run("run", "--json", "--seed", 5, "--out", tmp_path, "--on-missing", "replan",
-               "--drop", "client 3", "--repetitions", 0)  # fmt: skip
+    done = run(
+        "run",
+        "--json",
+        "--seed",
+        5,
+        "--out",
+        tmp_path,
+        "--on-missing",
+        "replan",
+        "--drop",
+        "client 3",
+        "--repetitions",
+        0,
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["private"] is False
     assert document["missing"] == {"client 3": "no upload by the deadline"}
     assert document["rehearsal"] is None
     assert document["statement"]["clients"][0]["aged_epsilon"] is None
-    again = json.loads(run("run", "--json", "--seed", 5, "--out", tmp_path, "--on-missing",
-                           "replan", "--drop", "client 3", "--repetitions", 0).stdout)  # fmt: skip
+    again = json.loads(
+        run(
+            "run",
+            "--json",
+            "--seed",
+            5,
+            "--out",
+            tmp_path,
+            "--on-missing",
+            "replan",
+            "--drop",
+            "client 3",
+            "--repetitions",
+            0,
+        ).stdout
+    )
     assert again["model"] == document["model"]
 
 
 def test_run_of_a_plan_file(tmp_path):
     run("plan", "slow_and_fast", "--out", tmp_path)
-    done = run("run", "--plan", tmp_path / "plan.json", "--out", tmp_path / "runs", "--json",
-               "--repetitions", 0)  # fmt: skip
+    done = run(
+        "run",
+        "--plan",
+        tmp_path / "plan.json",
+        "--out",
+        tmp_path / "runs",
+        "--json",
+        "--repetitions",
+        0,
+    )
     assert json.loads(done.stdout)["scenario"] == "slow_and_fast"
 
 

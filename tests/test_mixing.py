@@ -29,9 +29,15 @@ def delta_by_definition(chain, age, law):
 
 @pytest.mark.parametrize(
     ("client", "method", "wanted"),
-    [(0, "exact", EXACT_1), (1, "exact", EXACT_1), (0, "spectral", SPECTRAL_1),
-     (1, "spectral", SPECTRAL_1), (2, "exact", EXACT_3), (2, "spectral", SPECTRAL_3)],
-)  # fmt: skip
+    [
+        (0, "exact", EXACT_1),
+        (1, "exact", EXACT_1),
+        (0, "spectral", SPECTRAL_1),
+        (1, "spectral", SPECTRAL_1),
+        (2, "exact", EXACT_3),
+        (2, "spectral", SPECTRAL_3),
+    ],
+)
 def test_the_papers_chains(paper_chains, client, method, wanted):
     np.testing.assert_allclose(aw.delta(paper_chains[client], range(10), method), wanted, atol=5e-4)
 
@@ -94,10 +100,14 @@ def test_any_prior_is_the_supremum_over_priors(seed):
         return -delta_by_definition(chain, age, law / law.sum())
 
     best = min(
-        minimize(negative, rng.normal(0, 3, size), method="Nelder-Mead", options={
-            "maxiter": 4000, "xatol": 1e-10, "fatol": 1e-12}).fun
+        minimize(
+            negative,
+            rng.normal(0, 3, size),
+            method="Nelder-Mead",
+            options={"maxiter": 4000, "xatol": 1e-10, "fatol": 1e-12},
+        ).fun
         for _ in range(12)
-    )  # fmt: skip
+    )
     safe = aw.delta(chain, age, "any_prior")
     assert -best <= safe + ROUNDING
     assert -best == pytest.approx(safe, abs=1e-5)
@@ -133,10 +143,11 @@ def test_batches_equal_one_by_one(rng):
     for method, given_laws in (("exact", None), ("any_prior", None), ("own_law", laws)):
         table = aw.delta_table(batch, ages, method, given_laws)
         single = [
-            aw.delta(aw.MarkovChain(m, range(4)), ages, method,
-                     None if given_laws is None else laws[i])
+            aw.delta(
+                aw.MarkovChain(m, range(4)), ages, method, None if given_laws is None else laws[i]
+            )
             for i, m in enumerate(batch)
-        ]  # fmt: skip
+        ]
         np.testing.assert_allclose(table, single, rtol=1e-13)
 
 
@@ -161,8 +172,9 @@ def true_delta(chain, age, law):
                 rows.append([c / total for c in column])
         return max(
             mpmath.fsum(abs(a - b) for a, b in zip(one, other, strict=True)) / 2
-            for one in rows for other in rows
-        )  # fmt: skip
+            for one in rows
+            for other in rows
+        )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -194,8 +206,11 @@ def true_any_prior(kernel):
     every = range(kernel.rows)
     cross = max(
         kernel[x, y] * kernel[w, z] / (kernel[x, z] * kernel[w, y])
-        for x in every for w in every for y in every for z in every
-    )  # fmt: skip
+        for x in every
+        for w in every
+        for y in every
+        for z in every
+    )
     return mpmath.tanh(mpmath.log(cross) / 4)
 
 
@@ -204,8 +219,9 @@ def true_own_law(kernel, law):
     rows = [[c / mpmath.fsum(column) for c in column] for column in columns]
     return max(
         mpmath.fsum(abs(a - b) for a, b in zip(one, other, strict=True)) / 2
-        for one in rows for other in rows
-    )  # fmt: skip
+        for one in rows
+        for other in rows
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -359,7 +375,7 @@ FLIP = aw.MarkovChain([[0, 1], [1, 0]], [1, 2])
         (lambda: aw.delta_table([RING.transition], [1], "own_law", [[1, 0, 0.5]]), "sums to 1.5"),
         (lambda: aw.delta_table([RING.transition], [1], "spectral"), "one of exact"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused_in_one_clear_message(call, words):
     with pytest.raises(aw.InvalidInput, match=words):
         call()

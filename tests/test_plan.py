@@ -25,10 +25,7 @@ def test_exhaustive_plan_is_the_minimum_of_the_closed_form():
 
     problem = LONDON.replace(mixing="exact", capacity=1)
     made = aw.plan(problem, method="exhaustive")
-    gaps = {
-        ages: aw.loss_gap(problem, ages)
-        for ages in itertools.permutations(range(10), 3)
-    }  # fmt: skip
+    gaps = {ages: aw.loss_gap(problem, ages) for ages in itertools.permutations(range(10), 3)}
     best = min(gaps, key=gaps.get)
     assert tuple(made.ages) == best
     assert made.gap == made.objective == pytest.approx(gaps[best])
@@ -54,8 +51,12 @@ def test_objective_simulated_comes_close_and_claims_no_proof():
 
 def test_simulation_tells_its_progress():
     seen = []
-    aw.plan(LONDON.replace(objective="simulated"), "exhaustive", trials=50,
-            progress=lambda done, total: seen.append((done, total)))  # fmt: skip
+    aw.plan(
+        LONDON.replace(objective="simulated"),
+        "exhaustive",
+        trials=50,
+        progress=lambda done, total: seen.append((done, total)),
+    )
     assert seen[-1] == (30, 30)
 
 

@@ -12,9 +12,8 @@ def test_the_rest_is_planned_as_well_as_it_can_be():
     assert again.collect_at[1] == 1
     assert min(again.collect_at[0], again.collect_at[2]) >= 5
     best = min(
-        aw.loss_gap(first.problem, [10 - a, 9, 10 - c])
-        for a in range(5, 11) for c in range(5, 11)
-    )  # fmt: skip
+        aw.loss_gap(first.problem, [10 - a, 9, 10 - c]) for a in range(5, 11) for c in range(5, 11)
+    )
     assert again.gap == pytest.approx(best, rel=1e-9)
     assert again.notes[0] == "Planned anew from slot 5."
 
@@ -49,7 +48,8 @@ def test_lost_clients_drop_out():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"now": 11}, "now is 11"), ({"now": 0}, "now is 0"),
+        ({"now": 11}, "now is 11"),
+        ({"now": 0}, "now is 0"),
         ({"now": 2, "collected": {"nobody": 1}}, "'nobody'; allowed: one of client 1"),
         ({"now": 2, "collected": {"client 1": 11}}, "slot of client 'client 1' is 11"),
         ({"now": 2, "lost": ["client 1", "client 2", "client 3"]}, "one or more Client"),
@@ -57,7 +57,7 @@ def test_lost_clients_drop_out():
         ({"now": 4, "lost": "client 1"}, "a list of names"),
         ({"now": 4, "lost": ["client 1"], "collected": {"client 1": 1}}, "collected or lost"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused(arguments, words):
     with pytest.raises(aw.InvalidInput, match=words):
         aw.replan(aw.plan(LONDON), **arguments)

@@ -282,3 +282,10 @@ def test_no_two_files_of_tests_have_one_name():
     """They are imported by their bare names, so that one would hide the other."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert len(set(names)) == len(names)
+
+
+def test_no_line_is_hidden_from_the_formatter():
+    hidden = "fmt: " + "skip"
+    folders = ("src", "tests", "examples", "benchmarks")
+    files = [path for one in folders for path in (ROOT / one).rglob("*.py")]
+    assert [str(path) for path in files if hidden in path.read_text(encoding="utf-8")] == []

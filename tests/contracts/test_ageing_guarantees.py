@@ -95,12 +95,20 @@ def test_no_sequence_of_releases_breaks_an_earlier_promise():
             slot = int(rng.integers(1, 7))
             mechanism, epsilon = random_mechanism(rng, 2, 2, rng.uniform(0.05, 0.5))
             made = Event(
-                key=str(number), client="c", collect_at=slot,
+                key=str(number),
+                client="c",
+                collect_at=slot,
                 aggregate_at=slot + int(rng.integers(3)),
-                classical_epsilon=epsilon, aged_epsilon=epsilon,
-                sensitivity=1.0, scale=1 / epsilon, private=True, mixing="any_prior",
-                fingerprint=chain.fingerprint, made_at=now(), payload=b"",
-            )  # fmt: skip
+                classical_epsilon=epsilon,
+                aged_epsilon=epsilon,
+                sensitivity=1.0,
+                scale=1 / epsilon,
+                private=True,
+                mixing="any_prior",
+                fingerprint=chain.fingerprint,
+                made_at=now(),
+                payload=b"",
+            )
             try:
                 enforce(policy, known, made, chain, "any_prior", None)
             except aw.BudgetExceeded:

@@ -81,9 +81,13 @@ class LearnerContract:
         chain = aw.birth_death(0.2, 0.3, [1, 2, 5])
         clients = [aw.Client(name, chain, samples=40) for name in ("north", "south")]
         problem = aw.Problem(
-            clients, 4, 0.7, learner=self.small(), mechanism=mechanism,
+            clients,
+            4,
+            0.7,
+            learner=self.small(),
+            mechanism=mechanism,
             delta=1e-5 if mechanism == "gaussian" else None,
-        )  # fmt: skip
+        )
         plan = aw.plan(problem)
         result = aw.run(plan)
         assert result.private

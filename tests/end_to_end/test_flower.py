@@ -95,14 +95,25 @@ def intruder(federation, tmp_path, name, *arguments):
     """A node that should not be let in, though it claims to be client 1."""
     config = federation.folder / federation.nodes[0].folder / "node.toml"
     command = [
-        "flower-supernode", *arguments, "--superlink", federation.address, "--max-retries", "1",
-        "--port", "0", "--node-config", f'agewise-config="{config}"',
-    ]  # fmt: skip
+        "flower-supernode",
+        *arguments,
+        "--superlink",
+        federation.address,
+        "--max-retries",
+        "1",
+        "--port",
+        "0",
+        "--node-config",
+        f'agewise-config="{config}"',
+    ]
     with (tmp_path / f"{name}.log").open("wb") as log:
         return subprocess.Popen(
-            command, env=federation.environment, stdout=log, stderr=subprocess.STDOUT,
+            command,
+            env=federation.environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
-        )  # fmt: skip
+        )
 
 
 def test_guarantee_a_real_federation_gives_the_local_engines_model(federation, expected, tmp_path):
@@ -123,8 +134,10 @@ def test_guarantee_a_real_federation_gives_the_local_engines_model(federation, e
         result, steps = run(federation, tmp_path / "run")
         same_as(expected, result, federation)
         assert not result.private
-        uploads = [{(s.slot, s.client) for s in one.steps if s.what == "uploaded"}
-                   for one in (result, expected)]  # fmt: skip
+        uploads = [
+            {(s.slot, s.client) for s in one.steps if s.what == "uploaded"}
+            for one in (result, expected)
+        ]
         assert uploads[0] == uploads[1]
         assert not [step for step in steps if step.what in ("stranger", "returned")]
         for name, process in attempts.items():
@@ -284,8 +297,12 @@ def test_the_commands_find_a_deployment_however_it_is_spelled(tmp_path):
     def agewise(*arguments):
         return subprocess.run(
             [str(Path(sys.executable).parent / "agewise"), "deploy", *arguments],
-            cwd=tmp_path / "here", capture_output=True, text=True, timeout=900, check=False,
-        )  # fmt: skip
+            cwd=tmp_path / "here",
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
 
     config = 'data="/srv/meters" batch-size=32'
     made = agewise("init", "../fed", "london", "--insecure", "--node-config", config)
@@ -311,8 +328,19 @@ def test_the_commands_find_a_deployment_however_it_is_spelled(tmp_path):
 def test_the_example_app_runs_as_it_is(federation):
     app = Path(__file__).parents[2] / "examples" / "flower"
     done = subprocess.run(
-        ["flwr", "run", str(app), "agewise", "--stream", "--run-config",
-         f'deployment="{federation.folder}"'], env=federation.environment,
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+        [
+            "flwr",
+            "run",
+            str(app),
+            "agewise",
+            "--stream",
+            "--run-config",
+            f'deployment="{federation.folder}"',
+        ],
+        env=federation.environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert "shares of records at 20, 50, 100 and 200 Wh" in done.stdout, done.stdout[-3000:]

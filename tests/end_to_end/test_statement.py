@@ -52,8 +52,10 @@ def test_the_script_needs_nothing_but_numpy(tmp_path):
     blocked += "import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
     done = subprocess.run(
         [sys.executable, "-c", blocked, SCRIPT, run, tmp_path / "exported"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all the same" in done.stdout
 
@@ -63,9 +65,12 @@ def test_the_statement_is_what_the_ledgers_add_up_to(tmp_path, script, mixing):
     ledgers, policy = tmp_path / "ledgers", aw.Policy(max_aged_epsilon=9.0)
     for run, starts_at in (("first", 0), ("second", 4), ("third", 40), ("between", 20)):
         finished(
-            tmp_path / run, change={"mixing": mixing}, ledgers=ledgers, starts_at=starts_at,
+            tmp_path / run,
+            change={"mixing": mixing},
+            ledgers=ledgers,
+            starts_at=starts_at,
             policy=policy,
-        )  # fmt: skip
+        )
         assert script.main(tmp_path / run, exported(ledgers, tmp_path / f"exported {run}")) == 0
     # An earlier run is judged by what its ledgers held then.
     assert script.main(tmp_path / "first", tmp_path / "exported between") == 0

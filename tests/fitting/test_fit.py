@@ -585,44 +585,15 @@ def test_the_shipped_scenario_plans_and_runs():
 
 
 def test_a_private_fit_is_recorded(meters, tmp_path):
-    done = run(
-        meters,
-        "--states",
-        "10,20",
-        "--slots",
-        4,
-        "--adversary",
-        "population",
-        "--count-epsilon",
-        1,
-        "--ledgers",
-        "ledgers",
-        "--out",
-        "mine.toml",
-        cwd=tmp_path,
-    )
+    private = [meters, *["--states", "10,20", "--slots", "4", "--adversary", "population"]]
+    private += ["--count-epsilon", "1", "--ledgers", "ledgers", "--out", "mine.toml"]
+    done = run(*private, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     with aw.Ledger.read(tmp_path / "ledgers" / "all.ledger") as ledger:
         (event,) = ledger.events()
     assert (event.classical_epsilon, event.collect_at, event.private) == (1.0, 0, True)
     assert "recorded in the clients' ledgers" in (tmp_path / "mine.toml").read_text()
-    again = run(
-        meters,
-        "--states",
-        "10,20",
-        "--slots",
-        4,
-        "--adversary",
-        "population",
-        "--count-epsilon",
-        1,
-        "--ledgers",
-        "ledgers",
-        "--out",
-        "mine.toml",
-        "--force",
-        cwd=tmp_path,
-    )
+    again = run(*private, "--force", cwd=tmp_path)
     assert again.returncode == 2
     assert "another release" in again.stderr
     plan = aw.plan(aw.load_scenario(tmp_path / "mine.toml"))

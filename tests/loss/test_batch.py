@@ -36,8 +36,9 @@ def test_tables_of_many_equal_those_of_each(rng, estimator, mixing, calibration)
 def test_stationary_laws_and_the_choices_of_a_problem_by_default(rng):
     chains = np.stack([random_transition(rng, 3, "dense") for _ in range(5)])
     u, b = aw.chain_tables(chains, [1, 2, 3], np.full(5, 10), 4, 0.3)
-    clients = [aw.Client(str(i), aw.MarkovChain(c, [1, 2, 3]), samples=10) for i, c in
-               enumerate(chains)]  # fmt: skip
+    clients = [
+        aw.Client(str(i), aw.MarkovChain(c, [1, 2, 3]), samples=10) for i, c in enumerate(chains)
+    ]
     wanted = aw.cost_tables(aw.Problem(clients, 4, 0.3, estimator="propagated"))
     np.testing.assert_allclose(u, wanted.u, rtol=1e-12)
     assert np.abs(b).max() < 1e-12
@@ -46,16 +47,25 @@ def test_stationary_laws_and_the_choices_of_a_problem_by_default(rng):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"samples": [1, 2]}, "samples"), ({"samples": [0]}, "samples"),
-        ({"states": [1, 2, 3]}, "states"), ({"epsilon": 0}, "epsilon is 0"),
-        ({"mixing": "spectral"}, "mixing"), ({"mixing": "own_law"}, "laws is None"),
+        ({"samples": [1, 2]}, "samples"),
+        ({"samples": [0]}, "samples"),
+        ({"states": [1, 2, 3]}, "states"),
+        ({"epsilon": 0}, "epsilon is 0"),
+        ({"mixing": "spectral"}, "mixing"),
+        ({"mixing": "own_law"}, "laws is None"),
         ({"calibration": "tight"}, "calibration is 'tight'"),
-        ({"estimator": "x"}, "estimator"), ({"aggregate_at": 0}, "aggregate_at is 0"),
+        ({"estimator": "x"}, "estimator"),
+        ({"aggregate_at": 0}, "aggregate_at is 0"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused(changes, words):
-    good = {"transitions": [[[0.5, 0.5], [0.2, 0.8]]], "states": [1, 2], "samples": [5],
-            "aggregate_at": 3, "epsilon": 0.1}  # fmt: skip
+    good = {
+        "transitions": [[[0.5, 0.5], [0.2, 0.8]]],
+        "states": [1, 2],
+        "samples": [5],
+        "aggregate_at": 3,
+        "epsilon": 0.1,
+    }
     with pytest.raises(aw.InvalidInput, match=words):
         aw.chain_tables(**{**good, **changes})
 

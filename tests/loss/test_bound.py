@@ -141,8 +141,9 @@ def test_a_batch_says_the_same_as_each_alone():
 @pytest.mark.parametrize("law", [[0, 0, 1.0], [1.0, 0, 0]])
 @pytest.mark.parametrize("epsilon", [0.1, 1e5, 1e7])
 def test_known_records_leave_a_bound_that_is_true(law, epsilon):
-    chain = aw.MarkovChain([[0.97, 0.03, 0], [0.9, 0.04, 0.06], [0.999, 1e-6, 1 - 0.999 - 1e-6]],
-                           [5.4, -17.8, 10.6])  # fmt: skip
+    chain = aw.MarkovChain(
+        [[0.97, 0.03, 0], [0.9, 0.04, 0.06], [0.999, 1e-6, 1 - 0.999 - 1e-6]], [5.4, -17.8, 10.6]
+    )
     for estimator in ("plain", "propagated"):
         client = aw.Client("a", chain, law, 1000)
         problem = aw.Problem([client], 3, epsilon, mixing="own_law", estimator=estimator)

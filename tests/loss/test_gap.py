@@ -108,17 +108,23 @@ def test_propagated_records_have_no_bias():
 
 def test_weights_of_ones_own():
     chain = aw.birth_death(0.2, 0.3, [1, 2, 4])
-    clients = [aw.Client("a", chain, samples=3, weight=0.9),
-               aw.Client("b", chain, samples=2, weight=0.1)]  # fmt: skip
+    clients = [
+        aw.Client("a", chain, samples=3, weight=0.9),
+        aw.Client("b", chain, samples=2, weight=0.1),
+    ]
     problem = aw.Problem(clients, 4, 0.5, estimator="plain", calibration="formula")
     assert aw.loss_gap(problem, [2, 1]) == pytest.approx(enumerated(problem, [2, 1]), rel=1e-9)
 
 
 @pytest.mark.parametrize(
     ("ages", "words"),
-    [([0, 0], "2 ages; allowed: 3 ages"), ([0, 0, 10], "age of client 'client 3' is 10"),
-     ([0, -1, 0], "client 2' is -1"), ([0, 0.5, 0], "is 0.5")],
-)  # fmt: skip
+    [
+        ([0, 0], "2 ages; allowed: 3 ages"),
+        ([0, 0, 10], "age of client 'client 3' is 10"),
+        ([0, -1, 0], "client 2' is -1"),
+        ([0, 0.5, 0], "is 0.5"),
+    ],
+)
 def test_bad_ages_are_refused(ages, words):
     for function in (aw.loss_gap, aw.loss_bound, aw.simulate_gap):
         with pytest.raises(aw.InvalidInput, match=words):

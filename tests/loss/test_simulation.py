@@ -27,10 +27,15 @@ def test_a_wrong_gap_is_noticed():
 def test_seeded_runs_repeat_and_progress_is_told():
     seen = []
     first, second = (
-        aw.simulate_gap(aw.scenarios.london(), [0, 0, 0], 30_000, np.random.default_rng(1),
-                        progress=lambda done, total: seen.append((done, total)))
+        aw.simulate_gap(
+            aw.scenarios.london(),
+            [0, 0, 0],
+            30_000,
+            np.random.default_rng(1),
+            progress=lambda done, total: seen.append((done, total)),
+        )
         for _ in range(2)
-    )  # fmt: skip
+    )
     assert first == second
     assert first.trials == 30_000
     assert seen == [(20_000, 30_000), (30_000, 30_000)] * 2

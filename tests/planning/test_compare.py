@@ -47,9 +47,15 @@ def test_what_is_not_possible_is_listed_with_the_reason(compared):
 def test_a_frame_has_a_column_for_every_choice_and_number(compared):
     frame = compared.to_frame()
     assert frame.columns == [
-        "name", *GRID, "ages", "gap", "bound", "mean_noise_scale", "largest_classical_epsilon",
+        "name",
+        *GRID,
+        "ages",
+        "gap",
+        "bound",
+        "mean_noise_scale",
+        "largest_classical_epsilon",
         "reason",
-    ]  # fmt: skip
+    ]
     assert frame.height == 10
     assert frame["gap"].null_count() == 2
     assert frame["ages"].to_list()[0] == [0, 9, 9]

@@ -20,10 +20,14 @@ def searched(capacity=None, clients=8, objective="exact"):
     """A plan whose proof has parts: too many schedules to try them all."""
     rng = np.random.default_rng(3)
     members = [
-        aw.Client(str(i), aw.birth_death(*rng.uniform(0.05, 0.4, 2), [20, 50, 100, 200]),
-                  rng.dirichlet(np.ones(4)), int(rng.integers(20, 400)))
+        aw.Client(
+            str(i),
+            aw.birth_death(*rng.uniform(0.05, 0.4, 2), [20, 50, 100, 200]),
+            rng.dirichlet(np.ones(4)),
+            int(rng.integers(20, 400)),
+        )
         for i in range(clients)
-    ]  # fmt: skip
+    ]
     return aw.Problem(members, 12, 0.1, estimator="plain", capacity=capacity, objective=objective)
 
 

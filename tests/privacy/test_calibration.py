@@ -184,9 +184,13 @@ def test_tight_noise_keeps_room_for_all_rounding_and_wastes_none(values, epsilon
     joint = aw.birth_death(1e-9, 1e-9, [0, 1, 2]).joint(1, 2)
     ceiling = np.array([np.ptp(values) / (epsilon - 4 * rounding) * 1.01])
     scale = tight_scales(
-        joint.backward[None], np.array([values]), np.array([1]), np.array([epsilon]), ceiling,
+        joint.backward[None],
+        np.array([values]),
+        np.array([1]),
+        np.array([epsilon]),
+        ceiling,
         np.array([rounding]),
-    )[0]  # fmt: skip
+    )[0]
     with mpmath.workdps(60):
         loss = loss_with_many_digits(joint, values, 1, float(scale))
         moved = 2 * mpmath.mpf(math.ulp(max(values))) / mpmath.mpf(float(scale))
@@ -236,8 +240,14 @@ def test_underflow_earns_no_credit_for_ageing():
         noise = aw.noise_scale(joint, chain.states, 1, 0.1, rule)
         assert noise.classical_epsilon <= 0.1
     assert aw.aged_loss(joint, chain.states, 1, 50.0) == pytest.approx(0.1)
-    problem = aw.Problem([aw.Client("a", chain, law, 1)], 5, 0.1, mixing="own_law",
-                         estimator="plain", calibration="tight")  # fmt: skip
+    problem = aw.Problem(
+        [aw.Client("a", chain, law, 1)],
+        5,
+        0.1,
+        mixing="own_law",
+        estimator="plain",
+        calibration="tight",
+    )
     assert aw.slot_table(problem.clients[0], problem).classical_epsilon[0] <= 0.1
 
 

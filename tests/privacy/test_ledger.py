@@ -17,11 +17,20 @@ CHAIN = aw.birth_death(0.2, 0.3, [1, 2, 3])
 
 def event(key, epsilon=0.5, slot=3, private=True, payload=b"noised"):
     return Event(
-        key=key, client="north", collect_at=slot, aggregate_at=slot + 4,
+        key=key,
+        client="north",
+        collect_at=slot,
+        aggregate_at=slot + 4,
         classical_epsilon=epsilon,
-        aged_epsilon=epsilon, sensitivity=1.0, scale=1 / epsilon, private=private,
-        mixing="exact", fingerprint=CHAIN.fingerprint, made_at=now(), payload=payload,
-    )  # fmt: skip
+        aged_epsilon=epsilon,
+        sensitivity=1.0,
+        scale=1 / epsilon,
+        private=private,
+        mixing="exact",
+        fingerprint=CHAIN.fingerprint,
+        made_at=now(),
+        payload=payload,
+    )
 
 
 def put(ledger, made, policy=Policy()):  # noqa: B008
@@ -90,8 +99,10 @@ def test_a_far_event_does_not_hide_the_near_ones(path):
     with Ledger(path) as ledger:
         far = dataclasses.replace(event("far", 0.01), collect_at=1000, aggregate_at=1000)
         put(ledger, far, policy)
-        near = [dataclasses.replace(event(f"n{i}", 0.4), collect_at=10, aggregate_at=10)
-                for i in range(5)]  # fmt: skip
+        near = [
+            dataclasses.replace(event(f"n{i}", 0.4), collect_at=10, aggregate_at=10)
+            for i in range(5)
+        ]
         put(ledger, near[0], policy)
         for made in near[1:]:
             with pytest.raises(BudgetExceeded):
@@ -369,9 +380,12 @@ def test_files_that_are_no_ledgers(tmp_path, filled):
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"max_aged_epsilon": 0}, "max_aged_epsilon is 0"), ({"window": 0}, "window is 0"),
-     ({"max_classical_epsilon": float("nan")}, "max_classical_epsilon is nan")],
-)  # fmt: skip
+    [
+        ({"max_aged_epsilon": 0}, "max_aged_epsilon is 0"),
+        ({"window": 0}, "window is 0"),
+        ({"max_classical_epsilon": float("nan")}, "max_classical_epsilon is nan"),
+    ],
+)
 def test_bad_policies_are_refused(changes, words):
     with pytest.raises(aw.InvalidInput, match=words):
         Policy(**changes)

@@ -61,8 +61,9 @@ def test_several_releases_get_no_credit_for_ageing():
     assert aw.composed_epsilon(releases[:1], measured(), 40).aged == 0.5  # no such lag is known
 
 
-@pytest.mark.parametrize("choice", [{"mixing": "any_prior"}, {"mixing": "spectral"},
-                                    {"calibration": "tight"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "choice", [{"mixing": "any_prior"}, {"mixing": "spectral"}, {"calibration": "tight"}]
+)
 def test_choices_that_a_measured_law_cannot_support_are_refused(choice):
     problem = aw.Problem([aw.Client("d", measured())], 6, 0.2)
     with pytest.raises(aw.InvalidInput, match=r"measured|for this process"):
@@ -92,8 +93,14 @@ def test_another_law_is_refused():
 )
 def test_bad_laws_are_refused(change, words):
     good = measured()
-    facts = {"joints": good.joints, "limits": good.limits, "states": good.states,
-             "confidence": 0.95, "day": 48, **change}  # fmt: skip
+    facts = {
+        "joints": good.joints,
+        "limits": good.limits,
+        "states": good.states,
+        "confidence": 0.95,
+        "day": 48,
+        **change,
+    }
     with pytest.raises(aw.InvalidInput, match=words):
         MeasuredLaw(**facts)
 

@@ -44,8 +44,9 @@ def bound_by_hand(proof, u, b, counts, capacity, allowed=None):
     for i, row in enumerate(u):
         total += int(counts[i]) * min(
             Fraction(x) + 2 * rate * Fraction(b[i][t]) + prices[t]
-            for t, x in enumerate(row) if allowed[i][t]
-        )  # fmt: skip
+            for t, x in enumerate(row)
+            if allowed[i][t]
+        )
     return total
 
 
@@ -61,9 +62,7 @@ def random_proof(rng, b, depth, priced):
     threshold = float(rng.choice(b[client]))  # one that a bias meets, or just misses
     if rng.random() < 0.5:
         threshold = math.nextafter(threshold, -math.inf)
-    return Split(client, threshold, *(
-        random_proof(rng, b, depth - 1, priced) for _ in range(2)
-    ))  # fmt: skip
+    return Split(client, threshold, *(random_proof(rng, b, depth - 1, priced) for _ in range(2)))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -105,8 +104,12 @@ def test_rows_that_stand_for_several_clients_count_as_often():
     assert checked.holds, checked.reason
     assert (checked.objective, checked.lower_bound) == (value, bound)
     unused = np.where(shares == 0, math.inf, U)  # nobody is where it is forbidden
-    assert check_schedule(dataclasses.replace(made, lower_bound=-999.0), unused, vectors,
-                          counts=[3, 3, 1]).objective == value  # fmt: skip
+    assert (
+        check_schedule(
+            dataclasses.replace(made, lower_bound=-999.0), unused, vectors, counts=[3, 3, 1]
+        ).objective
+        == value
+    )
     assert "counts" in check_schedule(made, U, vectors, counts=[3, 2, 1]).reason
     assert "counts" in check_schedule(made, U, vectors).reason
     assert "against a capacity" in check_schedule(made, U, vectors, 9, counts=[3, 3, 1]).reason
@@ -252,7 +255,7 @@ def nan_in(table, value):
         (schedule(allocation=np.eye(3)), U, B, "allocation"),
         (schedule(allocation=-np.eye(3, dtype=int)), U, B, "allocation"),
     ],
-)  # fmt: skip
+)
 def test_tables_and_schedules_that_make_no_sense_are_refused(made, u, b, words):
     with pytest.raises(aw.InvalidInput, match=words):
         check_schedule(made, u, b)

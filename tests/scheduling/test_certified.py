@@ -275,9 +275,15 @@ def test_interruption_of_a_search_for_many_leaves_a_proven_schedule(rng, steps):
 
 @pytest.mark.parametrize(
     "forged",
-    [Leaf((float("nan"),)), Leaf((0.0,), (1e3,)), Leaf((0.0,), (float("nan"),) * 12),
-     Leaf((0.0,), (float("inf"),) * 12), Leaf((0.0, 0.0)), Leaf(())],
-)  # fmt: skip
+    [
+        Leaf((float("nan"),)),
+        Leaf((0.0,), (1e3,)),
+        Leaf((0.0,), (float("nan"),) * 12),
+        Leaf((0.0,), (float("inf"),) * 12),
+        Leaf((0.0, 0.0)),
+        Leaf(()),
+    ],
+)
 def test_forged_proofs_prove_nothing(rng, forged):
     u, b = tables(rng, 40, 12)
     columns = np.arange(40) % 12
@@ -382,10 +388,12 @@ OK = np.ones((2, 3))
         (lambda: solve_schedule(OK, OK, counts=[np.inf, 1]), "counts is too large"),
         (lambda: solve_schedule(OK, OK, capacity=1, counts=[1, 2]), "with a capacity"),
         (lambda: solve_schedule(OK, OK, start=[1, 2]), "1 finite multipliers"),
-        (lambda: solve_schedule([[np.inf, 1], [np.inf, 1]], np.zeros((2, 2)), capacity=1),
-         "infinite"),
+        (
+            lambda: solve_schedule([[np.inf, 1], [np.inf, 1]], np.zeros((2, 2)), capacity=1),
+            "infinite",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused_in_one_clear_message(call, words):
     with pytest.raises(aw.InvalidInput, match=words):
         call()

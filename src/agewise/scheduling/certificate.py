@@ -98,13 +98,25 @@ def check_schedule(
     else:
         bound, parts, how = -math.inf, 0, ""
         problems.append("there is no proof to check")
-    if schedule.lower_bound is None or not schedule.lower_bound <= bound + scale:
-        problems.append(f"the bound is {bound!r}, not {schedule.lower_bound!r}")
+    return verdict(schedule, objective, bound, parts, scale, problems, how)
+
+
+def verdict(
+    schedule: Schedule,
+    objective: float,
+    bound: float,
+    parts: int,
+    room: float,
+    problems: list[str],
+    how: str,
+) -> Certificate:
+    """Judge a claimed bound by what was recomputed; `problems` are those found before."""
+    wrong = list(problems)
+    if schedule.lower_bound is None or not schedule.lower_bound <= bound + room:
+        wrong.append(f"the bound is {bound!r}, not {schedule.lower_bound!r}")
     size = max(abs(objective), abs(bound))
     gap = max(0.0, objective - bound) / size if 0 < size < math.inf else 0.0
-    return Certificate(
-        objective, bound, gap, parts, not problems, "; ".join(problems) if problems else how
-    )
+    return Certificate(objective, bound, gap, parts, not wrong, "; ".join(wrong) or how)
 
 
 def _refuse_nonsense(

@@ -9,7 +9,7 @@ import numpy as np
 
 from agewise.errors import InvalidInput
 from agewise.knowledge.estimate import GainTables
-from agewise.scheduling.certificate import ENUMERABLE, ROUNDING, Certificate
+from agewise.scheduling.certificate import ENUMERABLE, ROUNDING, Certificate, verdict
 from agewise.scheduling.schedule import Leaf, Schedule
 
 BLOCK = 10_000
@@ -51,13 +51,7 @@ def check_gains(found: Schedule, tables: GainTables, capacity: int | None = None
     else:
         bound, parts, how = -math.inf, 0, ""
         problems.append("there is no proof to check")
-    if found.lower_bound is None or not found.lower_bound <= bound + scale:
-        problems.append(f"the bound is {bound!r}, not {found.lower_bound!r}")
-    size = max(abs(objective), abs(bound))
-    gap = max(0.0, objective - bound) / size if 0 < size < math.inf else 0.0
-    return Certificate(
-        objective, bound, gap, parts, not problems, "; ".join(problems) if problems else how
-    )
+    return verdict(found, objective, bound, parts, scale, problems, how)
 
 
 def _objective(tables: GainTables, columns: list[int], gains: np.ndarray) -> tuple[float, float]:
