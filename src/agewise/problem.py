@@ -26,6 +26,8 @@ from agewise.report.problems import problem_facts, problem_line
 from agewise.report.tables import html_facts, text_facts
 
 Objective = Literal["exact", "bound", "simulated"]
+Trust = Literal["client", "server"]
+TRUSTS: tuple[str, ...] = get_args(Trust)
 LARGEST_SLOT = 100_000
 """Slots beyond which tables by slot make no sense."""
 
@@ -131,8 +133,10 @@ class Problem:
     Slots run from 1 to `aggregate_at`; `capacity` is how many clients may collect in one slot
     (None: any number). `learner` says what the clients learn, `mechanism` the noise they add; with
     `gaussian`, `delta` is the δ of the target (ε, δ). See `docs/notation.md` for the choices.
-    `level` (one or more) is what all clients' records share and nobody knows; `knowledge` is
-    what was measured of their means and covariances instead. Both are about accuracy only.
+    `noise` says who adds it: each client (nobody is trusted), or once the server, which then sees
+    the clients' means as they are. `level` (one or more) is what all clients' records share and
+    nobody knows; `knowledge` is what was measured of their means and covariances instead. Both are
+    about accuracy only.
     `origin` says in words where the laws come from, for plans and statements.
     """
 
@@ -147,6 +151,7 @@ class Problem:
     learner: Learner = field(default_factory=Mean)
     mechanism: Kind = "laplace"
     delta: float | None = None
+    noise: Trust = "client"
     level: Level | Sequence[Level] | None = None
     knowledge: Measured | None = None
     name: str = field(default="problem", compare=False)
@@ -170,6 +175,7 @@ class Problem:
         object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
         one_of("estimator", self.estimator, ESTIMATORS)
         one_of("objective", self.objective, OBJECTIVES)
+        one_of("noise", self.noise, TRUSTS)
         for member in members:
             self.target_of(member)
         self._check_learner(members)
@@ -247,6 +253,13 @@ class Problem:
                 f"{self.objective!r} with the server's knowledge used",
                 "exact",
                 "Theorem 1 and its simulation know weighted means of independent records only.",
+            )
+        if self.objective != "exact" and self.noise == "server":
+            raise InvalidInput(
+                "objective",
+                f"{self.objective!r} with noise by the server",
+                "exact",
+                "Theorem 1 and its simulation are for noise by each client.",
             )
         states = members[0].process.states
         width = self.learner.table(states).shape[1]

@@ -9,7 +9,8 @@ import numpy as np
 
 from agewise.arrays import Array
 from agewise.knowledge import Level
-from agewise.loss.gap import classical_fresh, cost_tables, loss_gap, nothing_collected
+from agewise.loss.gap import classical_fresh, loss_gap, nothing_collected
+from agewise.loss.tables import cost_tables
 from agewise.planning import Plan, plan
 from agewise.planning.compare import FRESH, NOTHING
 from agewise.problem import Problem

@@ -22,7 +22,7 @@ from agewise.learning import Estimator, learner_of
 from agewise.mechanism import Kind
 from agewise.mixing import Method
 from agewise.privacy.calibration import Rule
-from agewise.problem import Client, Objective, Problem
+from agewise.problem import Client, Objective, Problem, Trust
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, Process, birth_death
 from agewise.process.joint import as_states
 from agewise.process.measured import Basis
@@ -124,6 +124,7 @@ class _Scenario(Entry):
     learner: dict[str, Any] = Field({"kind": "mean"}, description='{ kind = "mean" }, or another')
     mechanism: Kind = "laplace"
     delta: float | None = Field(None, description="a number above 0 and below 1")
+    noise: Trust = "client"
     level: list[dict[str, Any]] = Field([], description="tables [[level]]")
     knowledge: dict[str, Any] | None = Field(None, description='{ kind = "measured", ... }')
     states: list[float] | None = Field(None, description=_NUMBERS)
@@ -312,6 +313,7 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
         "learner": None if problem.learner.kind == "mean" else problem.learner.to_dict(),
         "mechanism": None if problem.mechanism == "laplace" else problem.mechanism,
         "delta": problem.delta,
+        "noise": None if problem.noise == "client" else problem.noise,
         "objective": problem.objective,
         "capacity": problem.capacity,
         "level": [one.to_dict() for one in problem.level or ()] or None,  # type: ignore[union-attr]

@@ -13,7 +13,8 @@ from agewise.arrays import Array
 from agewise.checks import positive, whole
 from agewise.errors import InvalidInput
 from agewise.loss.bound import schedule_bounds
-from agewise.loss.gap import CostTables, classical_fresh, cost_tables, nothing_collected
+from agewise.loss.gap import classical_fresh, nothing_collected
+from agewise.loss.tables import CostTables, cost_tables
 from agewise.planning import BOUND_LIMIT
 from agewise.privacy.ageing import aged_epsilon
 from agewise.problem import Problem

@@ -241,6 +241,13 @@ class Terms:
             loss += 2 * float(mean_rounding(values)) / scale + 4 * joint.rounding
         return min(loss, formula)
 
+    def spent(self, scale: float) -> float:
+        """The classical ε of a release with noise of this scale."""
+        if scale == self.scale:
+            return self.classical_epsilon
+        numbers = map(np.asarray, (self.sensitivity, scale, self.classical_delta))
+        return float(MECHANISMS[self.target.mechanism].spent(*numbers))
+
     def aged_delta(self, failure: float) -> float:
         """The aged δ of a release with this classical δ: Δ·δ_c, never lost by underflow."""
         aged = self.delta * failure

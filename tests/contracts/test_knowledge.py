@@ -7,7 +7,7 @@ import pytest
 
 import agewise as aw
 from agewise.knowledge import Independent, Level, Levels, Measured, measured_of
-from agewise.loss.gap import all_moments, known_tables
+from agewise.loss.tables import all_moments, known_tables
 from agewise.scenario import problem_from_dict, problem_to_dict
 from random_knowledge import measured
 

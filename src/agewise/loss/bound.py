@@ -26,8 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
-from agewise.loss.gap import cost_tables, schedule_cells
 from agewise.loss.lattice import NEGLIGIBLE, Sum, lattice_sum, on_lattice
+from agewise.loss.tables import cost_tables, schedule_cells
 from agewise.problem import Problem
 from agewise.progress import Progress
 
@@ -61,6 +61,7 @@ class Bound(float):
 def has_bound(problem: Problem) -> bool:
     """Whether Theorem 1 is about this problem: weighted means of independent records."""
     plain = problem.estimator != "best" and problem.known.kind == "independent"
+    plain = plain and problem.noise == "client"
     return plain and problem.learner.kind == "mean"
 
 

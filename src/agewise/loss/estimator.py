@@ -1,30 +1,41 @@
-"""What the server makes of what it hears: gains and offset of the best linear estimate."""
+"""What the server makes of what it hears: gains, offset, and the noise that it may have to draw."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
 from agewise.knowledge.estimate import GainTables, best_gains, gap_of
-from agewise.loss.gap import KnownTables, all_moments, known_tables, schedule_cells
+from agewise.knowledge.one_draw import collapsed, gains_of_one_draw
+from agewise.loss.tables import (
+    KnownTables,
+    all_moments,
+    cost_tables,
+    known_tables,
+    one_draw_of,
+    schedule_cells,
+)
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Problem
+from agewise.terms import SlotTable
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """The best linear estimate of a schedule: `offset` `[C]` + Σ `gains` `[m, C]` × release.
+    """What is published of a schedule: `offset` `[C]` + Σ `gains` `[m, C]` × release.
 
-    `gap` is its loss; clients of whom nothing was heard have gain 0.
+    `gap` is its loss; clients of whom nothing was heard have gain 0. `draw` is the scale of the
+    noise that the server adds to it, None where each client adds its own.
     """
 
     gains: Array
     offset: Array
     gap: float
+    draw: float | None = None
 
     def of(self, releases: Array) -> Array:
         """The estimate from the clients' releases `[m, C]`; those not heard count for nothing."""
@@ -32,16 +43,66 @@ class Estimator:
 
 
 def estimator_of(
-    problem: Problem, slots: Sequence[int], unheard: Collection[str] = ()
+    problem: Problem,
+    slots: Sequence[int],
+    unheard: Collection[str] = (),
+    promised: Mapping[str, float] | None = None,
 ) -> Estimator:
-    """Return the best linear estimate for clients that collect in these slots, one per client."""
-    known = known_tables(problem)
+    """Return what the server does with clients that collect in these slots, one per client.
+
+    Weights and no offset, or with the estimator `best` the best linear estimate. `promised` are
+    noise scales that some clients' means were promised by the server's one draw, where that is
+    more than their target needs.
+    """
+    columns = np.asarray(slots) - 1
+    if problem.estimator == "best":
+        return best_of(problem, known_tables(problem), columns, unheard, promised or {})
+    rows, tables = np.arange(len(columns)), cost_tables(problem)
+    gains = np.repeat(problem.weights[:, None], problem.width, axis=1)
+    bias = tables.b[rows, columns].sum(axis=0)
+    gap = float(tables.u[rows, columns].sum() + np.square(bias).sum())
+    draw = None
+    if problem.noise == "server":
+        needs = needed_scales(problem, tables.slots, columns, promised or {})
+        draw = float((problem.weights * needs).max())
+        gap += one_draw_of(problem) * draw**2
+    return Estimator(gains, np.zeros(problem.width), gap, draw)
+
+
+def best_of(
+    problem: Problem,
+    known: KnownTables,
+    columns: NDArray[np.intp],
+    unheard: Collection[str],
+    promised: Mapping[str, float],
+) -> Estimator:
+    """Return the best linear estimate at these columns of the tables."""
     tables = heard_tables(problem, known, unheard)
-    rows, columns = np.arange(len(slots)), np.asarray(slots) - 1
-    gains = best_gains(tables, columns)
+    rows, draw, noise = np.arange(len(columns)), None, 0.0
+    if problem.noise == "server":
+        needs = needed_scales(problem, known.slots, columns, promised)
+        power = one_draw_of(problem)
+        single, draw = gains_of_one_draw(collapsed(tables), columns, needs, power)
+        gains, noise = np.repeat(single[:, None], problem.width, axis=1), power * draw**2
+    else:
+        gains = best_gains(tables, columns)
     expected = (problem.weights[:, None] * known.target_mean[rows, columns]).sum(axis=0)
     offset = expected - (gains * known.mean[rows, columns]).sum(axis=0)
-    return Estimator(gains, offset, max(0.0, gap_of(tables, columns, gains)))  # but for rounding
+    gap = max(0.0, gap_of(tables, columns, gains)) + noise  # but for rounding
+    return Estimator(gains, offset, gap, draw)
+
+
+def needed_scales(
+    problem: Problem,
+    slots: Sequence[SlotTable],
+    columns: NDArray[np.intp],
+    promised: Mapping[str, float],
+) -> Array:
+    """The noise that each client's mean needs in its column, or was promised if that is more."""
+    members = zip(problem.clients, slots, columns.tolist(), strict=True)
+    return np.array(
+        [max(float(table.scale[t]), promised.get(client.name, 0.0)) for client, table, t in members]
+    )
 
 
 def heard_tables(problem: Problem, known: KnownTables, unheard: Collection[str]) -> GainTables:
@@ -62,14 +123,16 @@ def coordinate_gaps(problem: Problem, ages: ArrayLike, unheard: Collection[str] 
     Summed with the learner's weights they are `loss_gap`; their roots are error bars.
     """
     _, columns = schedule_cells(problem, ages)
-    gains = np.repeat(problem.weights[:, None], problem.width, axis=1)
-    if problem.estimator == "best":
-        gains = estimator_of(problem, (columns + 1).tolist(), unheard).gains
+    estimate = estimator_of(problem, (columns + 1).tolist(), unheard)
+    gains, draw = estimate.gains, estimate.draw
     variance = MECHANISMS[problem.mechanism].variance
-    own, bias, shared = 0.0, 0.0, 0.0
+    bias, shared = 0.0, 0.0
+    own = 0.0 if draw is None else float(variance(np.asarray(draw)))
     for i, (table, known) in enumerate(all_moments(problem)):
         weight, gain, slot = problem.weights[i], gains[i], columns[i]
-        loud = known.variance[slot] + float(variance(table.scale[slot]))
+        loud = known.variance[slot]
+        if draw is None:
+            loud = loud + float(variance(table.scale[slot]))
         together = 2 * weight * gain * known.covariance[slot]
         own = own + weight**2 * known.target_variance[slot] - together + gain**2 * loud
         bias = bias + gain * known.mean[slot] - weight * known.target_mean[slot]

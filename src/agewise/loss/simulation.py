@@ -13,7 +13,7 @@ from agewise.arrays import Array
 from agewise.checks import random_generator, whole
 from agewise.errors import InvalidInput
 from agewise.loss.estimator import estimator_of
-from agewise.loss.gap import CostTables, all_moments, cost_tables, schedule_cells
+from agewise.loss.tables import CostTables, all_moments, cost_tables, schedule_cells
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Problem
 from agewise.progress import Progress

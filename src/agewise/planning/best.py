@@ -12,10 +12,20 @@ from numpy.typing import NDArray
 from agewise.arrays import Array
 from agewise.errors import AgewiseError
 from agewise.knowledge.estimate import GainTables
-from agewise.loss.gap import known_tables
+from agewise.knowledge.one_draw import collapsed
+from agewise.loss.tables import known_tables
 from agewise.problem import Problem
 from agewise.progress import Progress
-from agewise.scheduling import Certificate, Schedule, check_gains, solve_gains, try_all_gains
+from agewise.scheduling import (
+    Certificate,
+    Draw,
+    Schedule,
+    check_gains,
+    check_gains_once,
+    solve_gains,
+    solve_gains_once,
+    try_all_gains,
+)
 
 
 def open_tables(
@@ -52,20 +62,36 @@ def heard_rows(problem: Problem, unheard: Collection[str]) -> NDArray[np.intp]:
 def search_best(
     tables: GainTables,
     capacity: int | None,
+    once: Draw | None = None,
     *,
     every: bool = False,
     start: Array | None = None,
     progress: Progress | None = None,
 ) -> tuple[Schedule, Certificate]:
-    """Find a schedule with gains, by trying every one or by the certified search; check it."""
-    if every:
+    """Find a schedule with gains, by trying every one or by the certified search; check it.
+
+    `once` is what clients need where noise is drawn once: each has one gain for all coordinates.
+    """
+    if once is not None:
+        single = collapsed(tables)
+        found = solve_gains_once(single, once, capacity, every=every, progress=progress)
+    elif every:
         found = try_all_gains(tables, capacity)
     else:
         found = solve_gains(tables, capacity, start=start, progress=progress)
-    checked = check_gains(found, tables, capacity)
+    checked = check_best(found, tables, capacity, once)
     if not checked.holds and math.isfinite(checked.lower_bound):  # rounding: claim what is shown
         found = replace(found, lower_bound=min(checked.lower_bound, found.objective))
-        checked = check_gains(found, tables, capacity)
+        checked = check_best(found, tables, capacity, once)
     if not checked.holds:
         raise AgewiseError(f"the search made a schedule that its check refuses: {checked.reason}")
     return found, checked
+
+
+def check_best(
+    found: Schedule, tables: GainTables, capacity: int | None, once: Draw | None
+) -> Certificate:
+    """What the independent check of a schedule with gains says."""
+    if once is None:
+        return check_gains(found, tables, capacity)
+    return check_gains_once(found, collapsed(tables), once, capacity)

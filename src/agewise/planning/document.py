@@ -12,15 +12,17 @@ from numpy.typing import NDArray
 
 from agewise.checks import whole
 from agewise.errors import InvalidInput
-from agewise.loss.gap import cost_tables
-from agewise.planning.best import heard_rows, open_tables
+from agewise.loss.tables import cost_tables, known_tables
+from agewise.planning.best import check_best, heard_rows, open_tables
 from agewise.planning.plan import VERSION, Assignment, Plan
-from agewise.planning.price import assemble, check_unheard, checked_slots
+from agewise.planning.price import MOST_NOISE, assemble, check_unheard, checked_slots
 from agewise.planning.proof import (
     REMEDY,
     ROUNDING,
     AllTried,
     Proof,
+    certify,
+    draws_once,
     open_costs,
     proof_from_data,
     proven_bound,
@@ -29,7 +31,7 @@ from agewise.planning.proof import (
 from agewise.planning.search import all_tried, exhaustive_bound
 from agewise.problem import Problem
 from agewise.scenario import problem_from_dict
-from agewise.scheduling import Certificate, Schedule, check_gains, check_schedule
+from agewise.scheduling import Certificate, Schedule
 from agewise.scheduling.gain_certificate import CANCELLED
 from agewise.wording import out_of_words
 
@@ -98,7 +100,8 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
     if not isinstance(complete, bool):
         raise InvalidInput("plan: complete", complete, "true or false")
     schedule = Schedule(columns, np.nan, None, 0, complete=complete)
-    plan = assemble(problem, schedule, method, None, first, collected, unheard)
+    promised = _promised(document["promised"], problem, collected)
+    plan = assemble(problem, schedule, method, None, first, collected, unheard, promised)
     for one, true in zip(written, plan.assignments, strict=True):
         for name, value in vars(true).items():
             _same(f"{name} of client {one.client!r}", getattr(one, name), value)
@@ -137,16 +140,22 @@ def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certifi
     tree = None if isinstance(proof, AllTried) else proof
     schedule = Schedule(columns, plan.objective, -math.inf, 0, proof=tree)
     told = (plan.collect_at, plan.planned_from, plan.collected)
-    if problem.estimator == "best":
+    best = problem.estimator == "best"
+    slots = known_tables(problem).slots if best else cost_tables(problem).slots
+    once = draws_once(problem, slots, plan.promised)
+    if best:
         known = open_tables(problem, *told, plan.unheard)
         heard = heard_rows(problem, plan.unheard)
         gains = np.asarray(plan.gains, float).reshape(len(columns), -1)[heard]
+        if once is not None:
+            gains = gains[:, :1]
+            once = replace(once, scales=once.scales[heard])
         schedule = replace(schedule, columns=columns[heard], gains=gains)
-        certificate = check_gains(schedule, known, problem.capacity)
+        certificate = check_best(schedule, known, problem.capacity, once)
     else:
         tables = cost_tables(problem)
         u = open_costs(problem, tables, *told)
-        certificate = check_schedule(schedule, u, tables.b, problem.capacity)
+        certificate = certify(u, tables.b, problem.capacity, schedule, once)
     if not certificate.holds or not math.isfinite(certificate.lower_bound):
         why = "its multipliers show nothing" if certificate.holds else certificate.reason
         raise InvalidInput("plan: proof", f"one that does not hold ({why})", "a proof", REMEDY)
@@ -163,6 +172,19 @@ def _collected(names: Any, slots: dict[str, int], first: int | None) -> tuple[st
             "plan: collected", names, "clients that collect by the slot it was planned anew in"
         )
     return tuple(names)
+
+
+def _promised(data: Any, problem: Problem, collected: tuple[str, ...]) -> dict[str, float]:
+    """What the server's draw was promised to have on the means that had been sent."""
+    names = set(collected) if problem.noise == "server" else set()
+    if not isinstance(data, dict) or set(data) != names:
+        raise InvalidInput(
+            "plan: promised", data, "a noise scale for each client that has collected", REMEDY
+        )
+    for name, scale in data.items():
+        if not 0 <= _number(f"promised: {name}", scale) <= MOST_NOISE:
+            raise InvalidInput(f"plan: promised: {name}", scale, f"0 to {MOST_NOISE:g}")
+    return dict(data)
 
 
 def _assignment(entry: dict[str, Any]) -> Assignment:

@@ -65,7 +65,9 @@ class Plan:
     this plan's ages; `classical_fresh` that of fresh data with classical noise and the best use of
     what the server knows. `gains` is what the server multiplies each release by, one number per
     client (or a list, one per coordinate), before it adds `offset`: the weights and 0, but for the
-    estimator `best`.
+    estimator `best`. `draw_scale` is the noise scale of the server's one draw (None: clients add
+    their own); the clients' noise scales are then what that is for their own means, and
+    `promised` those that clients were ordered before the plan was made anew.
     """
 
     problem: Problem
@@ -85,6 +87,8 @@ class Plan:
     classical_fresh: float = math.nan
     gains: list[Any] = field(default_factory=list)
     offset: list[float] = field(default_factory=list)
+    draw_scale: float | None = None
+    promised: dict[str, float] = field(default_factory=dict)
     proof: Proof | None = field(default=None, compare=False)
     certificate: Certificate | None = field(default=None, compare=False)
 
@@ -143,6 +147,8 @@ class Plan:
             "gains": self.gains,
             "offset": self.offset,
             "unheard": list(self.unheard),
+            "draw_scale": self.draw_scale,
+            "promised": self.promised,
             "bound": self.bound,
             "bound_evaluation": self.bound_evaluation,
             "complete": self.complete,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,32 +12,35 @@ from numpy.typing import ArrayLike
 from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.loss.bound import has_bound, loss_bound
-from agewise.loss.estimator import estimator_of
-from agewise.loss.gap import (
-    classical_fresh,
-    cost_tables,
-    known_tables,
-    loss_gap,
-    nothing_collected,
-)
+from agewise.loss.estimator import Estimator, estimator_of
+from agewise.loss.gap import classical_fresh, nothing_collected
+from agewise.loss.tables import cost_tables, known_tables
 from agewise.planning.notes import search_notes, warnings
 from agewise.planning.plan import Assignment, Plan
 from agewise.planning.proof import proof_of, stated_bound
 from agewise.problem import Problem
 from agewise.scheduling import Certificate, Schedule
-from agewise.terms import SlotTable, achieved_epsilon
+from agewise.terms import SlotTable, terms_of
+
+MOST_NOISE = 1e300
+"""The largest noise scale that is promised to a client whose gain is all but 0."""
 
 BOUND_CLIENTS = 64
 """Clients beyond which a plan does not evaluate Theorem 1 unless it is the objective."""
 
 
 def price(
-    problem: Problem, slots: ArrayLike, method: str = "given", unheard: Sequence[str] = ()
+    problem: Problem,
+    slots: ArrayLike,
+    method: str = "given",
+    unheard: Sequence[str] = (),
+    promised: Mapping[str, float] | None = None,
 ) -> Plan:
     """Return the plan in which each client collects in the slot given for it, one per client.
 
     `method` says in a word or two where the slots come from. Nothing is proven about them.
-    Nothing is heard of the clients in `unheard` (estimator `best` only).
+    Nothing is heard of the clients in `unheard` (estimator `best` only). `promised` are noise
+    scales, by name, that the server's one draw must not fall short of on these clients' means.
 
     Guarantees
         Every client's aged ε is at most the problem's, under the assumptions of its `mixing`.
@@ -54,7 +57,21 @@ def price(
         raise InvalidInput("method", repr(method), "a name that claims no search", "Use plan().")
     check_unheard(problem, unheard)
     schedule = Schedule(np.array(checked) - 1, np.nan, None, 0)
-    return assemble(problem, schedule, method, unheard=unheard)
+    if promised:
+        _check_promised(problem, promised)
+    return assemble(problem, schedule, method, unheard=unheard, promised=promised)
+
+
+def _check_promised(problem: Problem, promised: Mapping[str, float]) -> None:
+    """Refuse promises to clients that are not there, of no scale, or where nobody draws once."""
+    if problem.noise != "server":
+        raise InvalidInput("promised", "given", "nothing, where each client adds its own noise")
+    names = {client.name for client in problem.clients}
+    for name, scale in promised.items():
+        if name not in names:
+            raise InvalidInput("promised", repr(name), "clients of the problem")
+        if not 0 <= scale <= MOST_NOISE:
+            raise InvalidInput(f"promised: {name}", scale, f"0 to {MOST_NOISE:g}")
 
 
 def check_unheard(problem: Problem, unheard: Sequence[str]) -> None:
@@ -105,6 +122,7 @@ def assemble(
     planned_from: int | None = None,
     collected: Sequence[str] = (),
     unheard: Sequence[str] = (),
+    promised: Mapping[str, float] | None = None,
 ) -> Plan:
     """Turn the columns that a search chose into a plan; `certificate` is the check of its proof.
 
@@ -112,20 +130,17 @@ def assemble(
     """
     best = problem.estimator == "best"
     slots = known_tables(problem).slots if best else cost_tables(problem).slots
-    assignments = _assignments(problem, slots, schedule.columns.tolist())
+    told = dict(promised or {})
+    estimate = estimator_of(problem, (schedule.columns + 1).tolist(), unheard, told)
+    gap, gains, offset = estimate.gap, estimate.gains, estimate.offset
+    assignments = _assignments(problem, slots, schedule.columns.tolist(), estimate)
     ages = [a.age for a in assignments]
     bound = None
     few = len(assignments) <= BOUND_CLIENTS and has_bound(problem)
     if problem.objective == "bound" or few:
         bound = loss_bound(problem, ages)
     if best:
-        estimate = estimator_of(problem, (schedule.columns + 1).tolist(), unheard)
-        gap, gains, offset = estimate.gap, estimate.gains, estimate.offset
         schedule = replace(schedule, objective=gap)
-    else:
-        gap = loss_gap(problem, ages)
-        gains = np.repeat(problem.weights[:, None], problem.width, axis=1)
-        offset = np.zeros(problem.width)
     objective = schedule.objective
     if np.isnan(objective):
         by_bound = problem.objective == "bound" and method != "certified"
@@ -151,21 +166,34 @@ def assemble(
         classical_fresh=classical_fresh(problem),
         gains=gains[:, 0].tolist() if gains.shape[1] == 1 else gains.tolist(),
         offset=offset.tolist(),
+        draw_scale=estimate.draw,
+        promised=told,
         proof=None if certificate is None else proof_of(schedule),
         certificate=certificate,
     )
 
 
 def _assignments(
-    problem: Problem, slots: tuple[SlotTable, ...], columns: list[int]
+    problem: Problem, slots: tuple[SlotTable, ...], columns: list[int], estimate: Estimator
 ) -> tuple[Assignment, ...]:
-    """What each client does; clients that share a table and a column share what that achieves."""
-    achieved: dict[tuple[int, int], float] = {}
+    """What each client does; with one draw by the server, its noise as the client's mean has it.
+
+    Clients that share a table, a column and a noise scale share what that achieves.
+    """
+    achieved: dict[tuple[int, int, float], tuple[float, float]] = {}
     found = []
-    for client, table, column in zip(problem.clients, slots, columns, strict=True):
-        key = id(table), column
+    gains = np.abs(estimate.gains[:, 0]).tolist()
+    for client, gain, table, column in zip(problem.clients, gains, slots, columns, strict=True):
+        scale = float(table.scale[column])
+        if estimate.draw is not None and gain > 0:  # a gain of 0 hides it whatever the draw
+            scale = min(max(scale, estimate.draw / gain), MOST_NOISE)
+        key = id(table), column, scale
         if key not in achieved:
-            achieved[key] = achieved_epsilon(client, problem, table, column)
+            target = problem.target_of(client)
+            own = terms_of(client, target, table, column, problem.aggregate_at)
+            spent = own.spent(scale)
+            achieved[key] = spent, own.aged_epsilon(scale, spent)
+        spent, aged = achieved[key]
         found.append(
             Assignment(
                 client=client.name,
@@ -173,9 +201,9 @@ def _assignments(
                 age=problem.aggregate_at - 1 - column,
                 delta=float(table.delta[column]),
                 sensitivity=float(table.sensitivity[column]),
-                classical_epsilon=float(table.classical_epsilon[column]),
-                noise_scale=float(table.scale[column]),
-                aged_epsilon=achieved[key],
+                classical_epsilon=spent,
+                noise_scale=scale,
+                aged_epsilon=aged,
                 fingerprint=client.process.fingerprint,
             )
         )

@@ -6,7 +6,7 @@ The check is `check_schedule`, which shares no code with the searches.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,21 @@ import numpy as np
 from agewise.arrays import Array
 from agewise.checks import whole
 from agewise.errors import InvalidInput
-from agewise.loss.gap import CostTables
+from agewise.loss.tables import CostTables, one_draw_of
 from agewise.problem import Problem
-from agewise.scheduling import Certificate, Leaf, Schedule, Split, check_schedule
+from agewise.scheduling import (
+    Band,
+    Bands,
+    Certificate,
+    Draw,
+    Leaf,
+    Schedule,
+    Split,
+    check_one_draw,
+    check_schedule,
+)
 from agewise.scheduling.gain_certificate import CANCELLED
+from agewise.terms import SlotTable
 
 ROUNDING = 1e-9
 """Relative room for rounding, and for another machine's arithmetic."""
@@ -29,7 +40,7 @@ class AllTried:
     """Every schedule was looked at: that is proof enough, and is checked by doing it again."""
 
 
-Proof = AllTried | Leaf | Split
+Proof = AllTried | Leaf | Split | Bands
 
 
 def proof_of(schedule: Schedule) -> Proof | None:
@@ -58,12 +69,21 @@ def open_costs(
     return np.where(past, np.inf, tables.u)
 
 
-def certify(u: Array, b: Array, capacity: int | None, schedule: Schedule) -> Certificate:
+def certify(
+    u: Array,
+    b: Array,
+    capacity: int | None,
+    schedule: Schedule,
+    once: Draw | None = None,
+) -> Certificate:
     """Recompute what a schedule's proof shows; the verdict is on the bound that it claims.
 
     With several biases a search may have closed its gap by enumeration, which leaves no proof:
-    then the bound is what the multipliers show, and the verdict is on that.
+    then the bound is what the multipliers show, and the verdict is on that. `once` is what
+    clients need where noise is drawn once.
     """
+    if once is not None:
+        return check_one_draw(schedule, u, b, once, capacity)
     checked = check_schedule(schedule, u, b, capacity)
     one_bias = b.ndim == 2 or b.shape[2] == 1
     if checked.holds or one_bias or not math.isfinite(checked.lower_bound):
@@ -85,6 +105,20 @@ def stated_bound(schedule: Schedule, checked: Certificate) -> float:
     return claimed if same_bound(claimed, proven, schedule.objective) else proven
 
 
+def draws_once(
+    problem: Problem, slots: Sequence[SlotTable], promised: Mapping[str, float]
+) -> Draw | None:
+    """What the clients' means need of one draw, where the server adds the noise."""
+    if problem.noise == "client":
+        return None
+    scales = np.stack([table.scale for table in slots])
+    for place, client in enumerate(problem.clients):
+        scales[place] = np.maximum(scales[place], promised.get(client.name, 0.0))
+    if problem.estimator != "best":
+        scales = scales * problem.weights[:, None]
+    return Draw(scales, one_draw_of(problem))
+
+
 def proven_bound(checked: Certificate, objective: float) -> float:
     """What a check shows, but not below 0: an expected square is never that."""
     return min(max(checked.lower_bound, 0.0), objective)
@@ -101,11 +135,19 @@ def proof_to_data(proof: Proof | None) -> dict[str, Any] | None:
 
     `parts` lists the parts of the search space: a cut (client and threshold of its bias) comes
     before the two parts it makes, below and above; the others have multipliers and prices.
+    `bands` are parts by the scale of one draw of noise, each with a proof of its own.
     """
     if proof is None:
         return None
     if isinstance(proof, AllTried):
         return {"all_schedules_tried": True}
+    if isinstance(proof, Bands):
+        return {
+            "bands": [
+                {"low": one.low, "high": one.high, "proof": proof_to_data(one.proof or AllTried())}
+                for one in proof.bands
+            ]
+        }
     parts: list[dict[str, Any]] = []
     stack: list[Leaf | Split] = [proof]
     while stack:  # a tree may be deeper than Python nests calls
@@ -127,6 +169,8 @@ def proof_from_data(data: Any, clients: int) -> Proof | None:
         return None
     if data == {"all_schedules_tried": True}:
         return AllTried()
+    if isinstance(data, dict) and set(data) == {"bands"} and isinstance(data["bands"], list):
+        return Bands(tuple(_band(entry, clients) for entry in data["bands"]))
     parts = data.get("parts") if isinstance(data, dict) and set(data) == {"parts"} else None
     if not isinstance(parts, list) or not parts:
         raise _no_proof("neither parts nor all schedules tried")
@@ -149,6 +193,16 @@ def proof_from_data(data: Any, clients: int) -> Proof | None:
     if len(stack) != 1:
         raise _no_proof(f"{len(stack)} parts that no cut joins")
     return stack[0]
+
+
+def _band(entry: Any, clients: int) -> Band:
+    if not isinstance(entry, dict) or set(entry) != {"low", "high", "proof"}:
+        raise _no_proof("a band without low, high and proof")
+    proof = proof_from_data(entry["proof"], clients)
+    if proof is None or isinstance(proof, Bands):
+        raise _no_proof("a band without a proof")
+    low, high = _finite([entry["low"], entry["high"]])
+    return Band(low, high, None if isinstance(proof, AllTried) else proof)
 
 
 def _finite(values: Any) -> tuple[float, ...]:

@@ -14,19 +14,22 @@ from agewise.arrays import Array
 from agewise.checks import one_of, whole
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.loss.bound import schedule_bounds
-from agewise.loss.gap import CostTables, cost_tables, known_tables
 from agewise.loss.simulation import checked_generator, client_errors
+from agewise.loss.tables import CostTables, cost_tables, known_tables
 from agewise.planning.best import heard_rows, open_tables, search_best
 from agewise.planning.plan import Plan
 from agewise.planning.price import assemble
-from agewise.planning.proof import certify, open_costs
+from agewise.planning.proof import certify, draws_once, open_costs
 from agewise.problem import Problem
 from agewise.progress import Progress
 from agewise.scheduling import (
     Certificate,
+    Draw,
     Schedule,
     exhaustive,
+    one_draw_objective,
     random_schedule,
+    solve_one_draw,
     solve_schedule,
     table_objective,
 )
@@ -70,18 +73,21 @@ def plan(
         return _with_gains(problem, method, progress)
     tables = cost_tables(problem)
     clients, slots = tables.u.shape
+    once = draws_once(problem, tables.slots, {})
     exact = table_objective(tables.u, tables.b)
+    if once is not None:
+        exact = one_draw_objective(tables.u, tables.b, once)
     if method == "certified":
-        schedule = solve_schedule(
-            tables.u, tables.b, problem.capacity, keep_best=keep_best, progress=progress
-        )
-        return assemble(problem, schedule, method, _checked(schedule, tables.u, tables.b, problem))
+        schedule = _solved(problem, tables.u, tables.b, once, None, keep_best, progress)
+        checked = _checked(schedule, tables.u, tables.b, once, problem)
+        return assemble(problem, schedule, method, checked)
     if method == "random":
         columns = random_schedule(clients, slots, checked_generator(rng), problem.capacity)
         return assemble(problem, Schedule(columns, np.nan, None, 1), method)
     if problem.objective == "exact":
         schedule = exhaustive(exact, clients, slots, problem.capacity)
-        return assemble(problem, schedule, method, _checked(schedule, tables.u, tables.b, problem))
+        checked = _checked(schedule, tables.u, tables.b, once, problem)
+        return assemble(problem, schedule, method, checked)
     if problem.objective == "bound":
         schedule = exhaustive_bound(problem, progress)
         return assemble(problem, schedule, method, all_tried(schedule))
@@ -141,17 +147,33 @@ def replan(
     old = cost_tables(problem)
     columns = np.array(current.collect_at) - 1
     guess = old.b[np.arange(len(columns)), columns].sum(axis=0)
-    schedule = solve_schedule(
-        u, tables.b, problem.capacity, start=np.atleast_1d(guess), progress=progress
+    promised = _promised(current, slots)
+    once = draws_once(rest, tables.slots, promised)
+    schedule = _solved(rest, u, tables.b, once, np.atleast_1d(guess), False, progress)
+    certificate = _checked(schedule, u, tables.b, once, rest)
+    return assemble(
+        rest, schedule, "certified", certificate, first, tuple(slots), promised=promised
     )
-    certificate = _checked(schedule, u, tables.b, rest)
-    return assemble(rest, schedule, "certified", certificate, first, tuple(slots))
+
+
+def _promised(current: Plan, collected: Iterable[str]) -> dict[str, float]:
+    """The noise that the server's one draw has been promised to have on clients' means."""
+    if current.problem.noise == "client":
+        return {}
+    ordered = {one.client: one.noise_scale for one in current.assignments}
+    return {name: current.promised.get(name, ordered[name]) for name in collected}
 
 
 def _with_gains(problem: Problem, method: str, progress: Progress | None) -> Plan:
     """A plan for the best estimate: the schedule and its gains are searched for together."""
-    tables, every = known_tables(problem).gains, method == "exhaustive"
-    found, checked = search_best(tables, problem.capacity, every=every, progress=progress)
+    known, every = known_tables(problem), method == "exhaustive"
+    found, checked = search_best(
+        known.gains,
+        problem.capacity,
+        draws_once(problem, known.slots, {}),
+        every=every,
+        progress=progress,
+    )
     return assemble(problem, found, method, checked)
 
 
@@ -166,16 +188,39 @@ def _again_with_gains(
     held = {a.client: a.collect_at for a in current.assignments} | slots
     places = [held[c.name] for c in problem.clients]
     tables = open_tables(problem, places, first, slots, silent)
-    found, checked = search_best(tables, problem.capacity, progress=progress)
+    promised, heard = _promised(current, slots), heard_rows(problem, silent)
+    once = draws_once(problem, known_tables(problem).slots, promised)
+    if once is not None:
+        once = replace(once, scales=once.scales[heard])
+    found, checked = search_best(tables, problem.capacity, once, progress=progress)
     columns = np.array(places) - 1
-    columns[heard_rows(problem, silent)] = found.columns
+    columns[heard] = found.columns
     found = replace(found, columns=columns)
-    return assemble(problem, found, "certified", checked, first, tuple(slots), silent)
+    return assemble(problem, found, "certified", checked, first, tuple(slots), silent, promised)
 
 
-def _checked(schedule: Schedule, u: Array, b: Array, problem: Problem) -> Certificate:
+def _solved(
+    problem: Problem,
+    u: Array,
+    b: Array,
+    once: Draw | None,
+    start: Array | None,
+    keep_best: bool,
+    progress: Progress | None,
+) -> Schedule:
+    """The certified search: with noise by each client, or drawn once by the server."""
+    if once is not None:
+        return solve_one_draw(u, b, once, problem.capacity, progress=progress)
+    return solve_schedule(
+        u, b, problem.capacity, start=start, keep_best=keep_best, progress=progress
+    )
+
+
+def _checked(
+    schedule: Schedule, u: Array, b: Array, once: Draw | None, problem: Problem
+) -> Certificate:
     """What the independent check of a schedule says; a failed one is an error of ours."""
-    checked = certify(u, b, problem.capacity, schedule)
+    checked = certify(u, b, problem.capacity, schedule, once)
     if not checked.holds:
         raise AgewiseError(f"the search made a schedule that its check refuses: {checked.reason}")
     return checked

@@ -89,10 +89,14 @@ def check_schedule(
     if not abs(objective - schedule.objective) <= scale:
         problems.append(f"the objective is {objective!r}, not {schedule.objective!r}")
     count = np.ones(clients) if shares is None else shares.sum(axis=1).astype(float)
-    if schedule.proof is not None:
+    if isinstance(schedule.proof, Leaf | Split):
         bound, parts = _bound(schedule.proof, costs, biases, count, capacity)
         how = f"bound recomputed from {parts} set{'s' * (parts > 1)} of multipliers"
-    elif clients * math.log(slots) <= math.log(ENUMERABLE) and shares is None:
+    elif (
+        schedule.proof is None
+        and clients * math.log(slots) <= math.log(ENUMERABLE)
+        and shares is None
+    ):
         bound, parts = _best_of_all(costs, biases, capacity), slots**clients
         how = f"all {parts} schedules tried"
     else:
@@ -158,6 +162,24 @@ def _objective(
         cost = math.fsum(shares[i, t] * u[i, t] for i, t in used)
         sums = [math.fsum(shares[i, t] * b[i, t, k] for i, t in used) for k in range(b.shape[2])]
     return cost + math.fsum(s * s for s in sums)
+
+
+def restricted_bound(
+    proof: Leaf | Split | None,
+    u: NDArray[np.float64],
+    b: NDArray[np.float64],
+    capacity: int | None,
+) -> float:
+    """What a proof shows for columns of finite cost; infinite where none is left.
+
+    Without one all schedules are tried, or nothing is shown where there are too many.
+    """
+    if not np.isfinite(u).any(axis=1).all():
+        return math.inf
+    if proof is not None:
+        return _bound(proof, u, b, np.ones(len(u)), capacity)[0]
+    few = len(u) * math.log(u.shape[1]) <= math.log(ENUMERABLE)
+    return _best_of_all(u, b, capacity) if few else -math.inf
 
 
 def _bound(

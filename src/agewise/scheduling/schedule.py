@@ -29,6 +29,36 @@ class Split:
     above: Leaf | Split
 
 
+@dataclass(frozen=True)
+class Band:
+    """Schedules whose one draw of noise has a scale from `low` to `high`, and what bounds the rest.
+
+    None: all of them were tried.
+    """
+
+    low: float
+    high: float
+    proof: Leaf | Split | None
+
+
+@dataclass(frozen=True)
+class Bands:
+    """The search space in bands of the scale of one draw; together they hold every schedule."""
+
+    bands: tuple[Band, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """What one draw of noise is for: the scale that each client and column needs `[m, T]` of it.
+
+    `power` is the loss of a draw of scale 1.
+    """
+
+    scales: Array
+    power: float
+
+
 @dataclass(frozen=True, eq=False)
 class Schedule:
     """A column of the tables for each client, its objective, and what is proven about it.
@@ -49,7 +79,7 @@ class Schedule:
     multipliers: Array | None = None
     prices: Array | None = None
     allocation: NDArray[np.int64] | None = None
-    proof: Leaf | Split | None = None
+    proof: Leaf | Split | Bands | None = None
     complete: bool = True
     gains: Array | None = None
 
