@@ -96,6 +96,10 @@ def compare_schemes(
             "the paper's: plain or propagated means of independent records",
             "Use aw.compare, or agewise compare.",
         )
+    if problem.noise != "client":
+        raise InvalidInput(
+            "noise", problem.noise, "client", "The paper's schemes are for noise by each client."
+        )
     if any(client.epsilon is not None for client in problem.clients):
         raise InvalidInput("schemes", "clients with targets of their own", "one target for all")
     clients, slots = len(problem.clients), problem.aggregate_at

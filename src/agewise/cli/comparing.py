@@ -39,6 +39,7 @@ def compare(
     epsilon: Listed = None,
     mixing: Listed = None,
     objective: Listed = None,
+    noise: Listed = None,
     capacity: Listed = None,
     aggregate_at: Listed = None,
     level: LevelOption = None,
@@ -48,7 +49,8 @@ def compare(
     """Plan a scenario for every combination of choices and show what each one costs.
 
     Without any choice: every estimator with every mixing. Below them stand nothing collected, and
-    fresh data with classical noise of which the server makes the best estimate. With --level the
+    fresh data with classical noise (each client's, or drawn once where the server is trusted) of
+    which the server makes the best estimate. With --level the
     estimator is best unless others are listed. A combination that is not possible is
     listed with the reason. In JSON each row has its choices, ages, gap, bound, mean_noise_scale,
     largest_classical_epsilon and reason.
@@ -60,6 +62,7 @@ def compare(
         "calibration": calibration,
         "mixing": mixing,
         "objective": objective,
+        "noise": noise,
     }
     choices: dict[str, list[Any]] = {
         name: _listed(name, text, str) for name, text in words.items() if text is not None

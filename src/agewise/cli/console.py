@@ -21,7 +21,7 @@ from agewise.learning import Estimator, learner_of
 from agewise.mechanism import Kind
 from agewise.mixing import Method, assumption
 from agewise.privacy.calibration import Rule
-from agewise.problem import Problem
+from agewise.problem import Problem, Trust
 from agewise.scenario import load_scenario
 from agewise.scenarios import BUILT_IN
 
@@ -47,6 +47,13 @@ EstimatorOption = Annotated[
     typer.Option(
         help="Average as collected (plain) or moved forward in time (propagated), or the best "
         "estimate from what the server knows and hears (best)."
+    ),
+]
+NoiseOption = Annotated[
+    Trust | None,
+    typer.Option(
+        help="Who adds the noise: each client (client; nobody is trusted), or once the server "
+        "(server; it sees the clients' means as they are)."
     ),
 ]
 LevelOption = Annotated[

@@ -21,6 +21,7 @@ from agewise.cli.console import (
     LevelOption,
     MechanismOption,
     MixingOption,
+    NoiseOption,
     OutOption,
     ScenarioArgument,
     assumptions,
@@ -61,6 +62,7 @@ def plan(
     mechanism: MechanismOption = None,
     delta: DeltaOption = None,
     objective: Annotated[Objective | None, typer.Option(help="What to minimise.")] = None,
+    noise: NoiseOption = None,
     capacity: CapacityOption = None,
     method: Annotated[SearchMethod, typer.Option(help="How to search.")] = "certified",
     keep_best: Annotated[
@@ -89,6 +91,7 @@ def plan(
         mechanism=mechanism,
         delta=delta,
         objective=objective,
+        noise=noise,
         capacity=capacity,
     )
     if keep_best and method != "certified":

@@ -14,6 +14,7 @@ from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.estimator import coordinate_gaps
 from agewise.loss.simulation import Estimate
 from agewise.planning.compare import NOTHING
+from agewise.planning.plan import RIVALS
 
 SPOKEN = 50
 """Clients up to which each one's steps are told while a run goes on."""
@@ -91,7 +92,10 @@ def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
     facts += [
         ("expected loss", f"{made.gap:.6g}{square} (closed form)"),
         (NOTHING, f"{made.nothing_collected:.6g}{square}, at ε = 0"),
-        ("classical, fresh", f"{made.classical_fresh:.6g}{square}, server's knowledge used"),
+        (
+            RIVALS[made.problem.noise],
+            f"{made.classical_fresh:.6g}{square}, server's knowledge used",
+        ),
     ]
     if result.realised_loss is not None:
         facts.append(("this run", f"{result.realised_loss:.6g}{square}"))

@@ -18,6 +18,7 @@ from agewise.federation.server import Outcome, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement, published
 from agewise.planning import Plan
+from agewise.planning.plan import RIVALS
 from agewise.report.tables import counted, html_facts, shorten, text_facts
 
 Watcher = Callable[[Step, int, int], None]
@@ -78,7 +79,7 @@ class RunResult:
             ("private", "yes" if self.private else "no: a seeded stand-in for noise"),
             ("expected loss", f"{self.plan.gap:.6g}"),
             ("nothing collected", f"{self.plan.nothing_collected:.6g}"),
-            ("classical, fresh", f"{self.plan.classical_fresh:.6g}, server's knowledge used"),
+            (RIVALS[problem.noise], f"{self.plan.classical_fresh:.6g}, server's knowledge used"),
         ]
         if self.realised_loss is not None:
             facts.append(("this run's loss", f"{self.realised_loss:.6g}"))

@@ -94,7 +94,7 @@ def schemes_figure(rows: Sequence[SchemeRow], quantity: str, label: str) -> Figu
             )
             axes.plot(targets, list(map(max, known)), **RIVALS[NOTHING])
             fresh = [next(r.classical_fresh for r in rows if r.epsilon == e) for e in targets]
-            axes.plot(targets, fresh, label=FRESH.replace(", server", ",\nserver"), **RIVALS[FRESH])
+            axes.plot(targets, fresh, label=FRESH, **RIVALS[FRESH])
         axes.set_xscale("log")
         if all(row[quantity] > 0 for row in rows):  # a zero has no place on a log axis
             axes.set_yscale("log")

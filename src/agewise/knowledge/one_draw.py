@@ -10,6 +10,8 @@ is convex in k and B together. Coordinates share one gain per client, since they
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +20,10 @@ from agewise.knowledge.estimate import GainTables
 
 STEPS = 200
 """Newton steps, and steps for the scale, at most."""
+
+
+BANDS = 64
+"""Bands of scales in which a loss is bounded from below."""
 
 
 def collapsed(tables: GainTables) -> GainTables:
@@ -114,3 +120,37 @@ def _settled(
             break
         at, slope, free, value = tried, new_slope, new_free, new_value
     return at
+
+
+def least_losses(
+    tables: GainTables, schedules: NDArray[np.intp], scales: Array, power: float, at: Array
+) -> Array:
+    """Return what schedules `[k, m]` lose at least, whatever their gains, by multipliers λ.
+
+    With λ given, what a client loses in a column is convex in the scale of the draw, hence above
+    its tangent at the upper end of each of a few bands of scales; above the last band no gain is
+    held back.
+    """
+    told = tables.cross[:, :, 0] + tables.heard[:, :, 0] @ at
+    own = tables.power[:, :, 0]
+    common = 2 * tables.common[:, 0] @ at
+    least = tables.base + common[:, None] - told**2 / own
+    wanted = np.abs(told) / own * scales
+    inverse = np.divide(1.0, scales, out=np.zeros_like(scales), where=scales > 0)
+    top = float(wanted.max())
+    rows, fixed = np.arange(tables.clients), float(at @ at)
+    found = least[rows, schedules].sum(axis=1) + power * top**2
+    edges = [0.0, *np.geomspace(top * 1e-3, top, BANDS)] if top > 0 else []
+    for low, high in pairwise(edges):
+        short = np.maximum(wanted - high, 0.0) * inverse
+        end = (least + own * short**2)[rows, schedules].sum(axis=1)
+        steep = (2 * own * short * inverse)[rows, schedules].sum(axis=1)
+        scale = np.clip(steep / (2 * power), low, high)
+        found = np.minimum(found, power * scale**2 + end + steep * (high - scale))
+    return np.asarray(found - fixed)
+
+
+def unknown_factors(tables: GainTables, columns: NDArray[np.intp], gains: Array) -> Array:
+    """What of the factors gains `[m]` leave unknown: the multipliers of the best ones."""
+    heard = tables.heard[np.arange(tables.clients), columns, 0]
+    return np.asarray(tables.common[:, 0].sum(axis=0) - gains @ heard)

@@ -66,6 +66,7 @@ def simulate_gap(
             "There is no law to draw from; a back-test shows what a promise is worth.",
         )
     alone = problem.estimator != "best" and problem.known.kind == "independent"
+    alone = alone and problem.noise == "client"
     draw = None if alone else _known_errors(problem, columns)
     tables = cost_tables(problem)
     total, squares, done = 0.0, 0.0, 0
@@ -91,16 +92,14 @@ def simulate_gap(
 def _known_errors(
     problem: Problem, columns: NDArray[np.intp]
 ) -> Callable[[int, np.random.Generator], Array]:
-    """How to draw the error of an estimate with gains, and of clients that share levels.
+    """How to draw the error of an estimate with gains or one draw, and of shared levels.
 
     Records are drawn one by one as the processes say, levels and noise on top; the gains are
     applied to the releases as a server would.
     """
-    width = problem.width
-    gains, offset = np.repeat(problem.weights[:, None], width, axis=1), np.zeros(width)
-    if problem.estimator == "best":
-        estimator = estimator_of(problem, (columns + 1).tolist())
-        gains, offset = estimator.gains, estimator.offset
+    estimate = estimator_of(problem, (columns + 1).tolist())
+    gains, offset, once = estimate.gains, estimate.offset, estimate.draw
+    imitate = MECHANISMS[problem.mechanism].imitate
     members = list(zip(problem.clients, all_moments(problem), columns.tolist(), strict=True))
 
     def draw(trials: int, rng: np.random.Generator) -> Array:
@@ -114,13 +113,14 @@ def _known_errors(
             heard = shares.sum(axis=2) @ table.release_rows[row] + level @ known.factors[slot].T
             fresh = shares.sum(axis=1) @ problem.learner.table(states)
             fresh += level @ known.target_factors.T
-            scale = float(table.scale[slot])
+            scale = float(table.scale[slot]) if once is None else 0.0
             if scale > 0:
-                noise = MECHANISMS[problem.mechanism].imitate
-                heard += np.reshape(
-                    noise(np.zeros(heard.size), scale=scale, rng=rng).value, heard.shape
-                )
+                noise = imitate(np.zeros(heard.size), scale=scale, rng=rng).value
+                heard += np.reshape(noise, heard.shape)
             error += gains[i] * heard - problem.weights[i] * fresh
+        if once:
+            noise = imitate(np.zeros(error.size), scale=once, rng=rng).value
+            error += np.reshape(noise, error.shape)
         return error * np.sqrt(problem.learner.weights(problem.clients[0].process.states))
 
     return draw

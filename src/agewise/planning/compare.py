@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 from agewise.checks import one_of, positive
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.loss.gap import classical_fresh, nothing_collected
-from agewise.planning.plan import Plan
+from agewise.planning.plan import RIVALS, Plan
 from agewise.planning.search import SearchMethod, plan
 from agewise.problem import Problem
 from agewise.progress import Progress
@@ -30,8 +30,8 @@ PLANNED = "planned"
 """What a row of an ordinary plan is called; its rivals have names of their own."""
 
 NOTHING = "nothing collected"
-FRESH = "classical, fresh, server's knowledge used"
-"""The rivals: what anyone gets without ageing, and without collecting at all."""
+FRESH = RIVALS["client"]
+"""The rivals: who collects nothing, and who does without ageing, nobody being trusted."""
 
 OURS = ("mixing", "estimator", "calibration", "objective", "capacity")
 """Choices that do not matter to the rivals."""
@@ -171,7 +171,8 @@ def compare(
     `capacity`, ...) with the values to try. A combination that is impossible is listed with the
     reason. `progress` is told (done, in all) after each plan. The rivals come last, for each
     combination of the choices that matter to them: nothing collected (at the law of age 0), and
-    fresh data with classical noise, of which the server makes the best linear estimate.
+    fresh data with classical noise (of each client, or drawn once, as they are trusted), of which
+    the server makes the best linear estimate.
 
     >>> from agewise import scenarios
     >>> rows = compare(scenarios.london(), estimator=["plain", "propagated"], mixing=["exact"])
@@ -216,14 +217,15 @@ def _rivals(problem: Problem, values: dict[str, list[Any]]) -> Iterator[Comparis
             fresh = [0] * len(one.clients)
             nothing, classical = nothing_collected(one, fresh), classical_fresh(one)
         except InvalidInput as error:
-            yield ComparisonRow(FRESH, shown, reason=str(error))
+            yield ComparisonRow(RIVALS[problem.noise], shown, reason=str(error))
             continue
         unasked = {**shown, "epsilon": 0.0} if "epsilon" in shown else shown
+        unasked = {**unasked, "noise": None} if "noise" in unasked else unasked
         if str(unasked) not in told:  # it is the same for every target
             told.add(str(unasked))
             yield ComparisonRow(NOTHING, unasked, gap=nothing, largest_classical_epsilon=0.0)
         yield ComparisonRow(
-            FRESH,
+            RIVALS[one.noise],
             shown,
             ages=fresh,
             gap=classical,

@@ -36,6 +36,11 @@ def search_notes(
 def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
     """What the ε of a plan rests on, and what it leaves open."""
     notes = [problem.origin] if problem.origin else []
+    if problem.noise == "server":
+        notes.append(
+            "Every ε is about what is published, by a server that is honest: it sees the clients' "
+            "means as they are. If that trust is misplaced, their classical ε is infinite."
+        )
     if problem.estimator == "best" or problem.known.kind != "independent":
         notes.append(
             f"The loss is what it is if {problem.known.words()}. Accuracy rests on that; privacy "

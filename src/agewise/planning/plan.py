@@ -30,7 +30,7 @@ from agewise.wording import in_words
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,17 @@ class Plan:
     def noise_scales(self) -> list[float]:
         """The noise scale of each client."""
         return [a.noise_scale for a in self.assignments]
+
+    @property
+    def trust(self) -> str:
+        """Who adds the noise, and who is trusted with what."""
+        if self.draw_scale is None:
+            return "each client adds its own: nobody is trusted"
+        unit = f" {self.problem.release_unit}" if self.problem.release_unit else ""
+        return (
+            f"the server adds it once, of scale {self.draw_scale:.6g}{unit}: it is trusted with "
+            "every client's mean as it is"
+        )
 
     @property
     def verdict(self) -> str | None:
@@ -222,13 +233,14 @@ class Plan:
         """What there is to say besides the clients: loss, bounds, proof and notes."""
         square = self._loss_unit
         facts = [] if self.verdict is None else [("verdict", self.verdict)]
+        facts.append(("noise", self.trust))
         capacity = self.problem.capacity
         crowded = capacity is not None and capacity < len(self.assignments)
         fresh = f"{self.classical_fresh:.6g}{square}, server's knowledge used"
         facts += [
             ("loss gap", f"{self.gap:.6g}{square}"),
             ("nothing collected", f"{self.nothing_collected:.6g}{square}, at ε = 0"),
-            ("classical, fresh", fresh + ", whatever the capacity" * crowded),
+            (RIVALS[self.problem.noise], fresh + ", whatever the capacity" * crowded),
         ]
         if self.bound is not None:
             facts.append(("Theorem 1 bound", f"{self.bound:.6g}{square} ({self.bound_evaluation})"))
@@ -259,6 +271,9 @@ class Plan:
         facts = [*self.facts(), *(("note", note) for note in self.notes)]
         return html_table(self.title, *self.table(MOST_SHOWN), more) + html_facts(facts)
 
+
+RIVALS = {"client": "classical, fresh, each client", "server": "classical, fresh, once"}
+"""What anyone gets without ageing, by who adds the noise; the server uses what it knows."""
 
 WORTH = 0.01
 """How much of the loss a plan must save over something simpler to be worth its while."""

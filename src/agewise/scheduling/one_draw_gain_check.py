@@ -1,8 +1,7 @@
-"""The check of schedules with gains for one draw of noise; it shares no code with the search."""
+"""The check of schedules with gains for one draw of noise."""
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -11,12 +10,13 @@ from numpy.typing import NDArray
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
 from agewise.knowledge.estimate import GainTables
-from agewise.knowledge.one_draw import gains_of_one_draw
+from agewise.knowledge.one_draw import gains_of_one_draw, least_losses, unknown_factors
 from agewise.scheduling.certificate import ROUNDING, Certificate, verdict
+from agewise.scheduling.exhaustive import all_schedules
 from agewise.scheduling.gain_certificate import CANCELLED
 from agewise.scheduling.schedule import Bands, Draw, Leaf, Schedule
 
-ENUMERABLE = 50_000
+ENUMERABLE = 200_000
 """Schedules up to which a claim without multipliers is checked by trying all of them."""
 
 
@@ -49,7 +49,9 @@ def check_gains_once(
         bound, parts = _banded(found.proof, tables, draw), len(found.proof.bands)
         how = f"bound over slots and gains recomputed from {parts} bands of noise"
     elif found.proof is None and clients * math.log(slots) <= math.log(ENUMERABLE):
-        bound, parts = _best_of_all(tables, draw, capacity), slots**clients
+        at = unknown_factors(tables, columns, np.asarray(gains, float)[:, 0])
+        bound = _best_of_all(tables, draw, capacity, at, objective)
+        parts = slots**clients
         how = f"all {parts} schedules tried, each with its best gains"
     else:
         bound, parts, how = -math.inf, 0, ""
@@ -70,16 +72,18 @@ def _objective(
     return total, math.fsum(map(abs, own))
 
 
-def _best_of_all(tables: GainTables, draw: Draw, capacity: int | None) -> float:
-    least = math.inf
-    for columns in itertools.product(range(tables.slots), repeat=tables.clients):
-        if capacity is not None and max(map(columns.count, columns)) > capacity:
-            continue
-        picked = np.array(columns)
-        needed = draw.scales[np.arange(len(picked)), picked]
-        gains, _ = gains_of_one_draw(tables, picked, needed, draw.power)
-        least = min(least, _objective(tables, draw, picked, gains)[0])
-    return least
+def _best_of_all(
+    tables: GainTables, draw: Draw, capacity: int | None, at: Array, known: float
+) -> float:
+    """The least objective of all schedules; gains are sought where it might be below `known`."""
+    best = known
+    for block in all_schedules(tables.clients, tables.slots, capacity, ENUMERABLE):
+        least = least_losses(tables, block, draw.scales, draw.power, at)
+        for columns in block[least < best]:
+            needed = draw.scales[np.arange(len(columns)), columns]
+            gains, _ = gains_of_one_draw(tables, columns, needed, draw.power)
+            best = min(best, _objective(tables, draw, columns, gains)[0])
+    return best
 
 
 def _banded(proof: Bands, tables: GainTables, draw: Draw) -> float:

@@ -15,7 +15,6 @@ parabola is. Bands are cut until the best schedule that was found is proven as w
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from dataclasses import dataclass, field, replace
 
@@ -23,17 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
-from agewise.errors import InvalidInput
 from agewise.knowledge.estimate import GainTables, gap_of
-from agewise.knowledge.one_draw import gains_of_one_draw
+from agewise.knowledge.one_draw import gains_of_one_draw, least_losses, unknown_factors
 from agewise.progress import Progress
 from agewise.scheduling.certified import solve_schedule
+from agewise.scheduling.exhaustive import all_schedules
 from agewise.scheduling.schedule import Band, Bands, Draw, Leaf, Schedule
 
-TRIED = 2_000
+TRIED = 20_000
 """Schedules up to which all of them are simply tried."""
 
-MOST_TRIED = 50_000
+MOST_TRIED = 200_000
 """Schedules up to which all of them are tried when that is asked for."""
 
 PROVEN = 1e-9
@@ -100,26 +99,19 @@ def objective_once(
 
 
 def try_all_gains_once(tables: GainTables, draw: Draw, capacity: int | None) -> Schedule:
-    """The best of all schedules, each with its best gains for one draw."""
+    """The best of all schedules, each with its best gains for one draw.
+
+    Gains are sought only for schedules that might be better than the best so far.
+    """
     clients, slots = tables.clients, tables.slots
-    if clients * math.log(slots) > math.log(MOST_TRIED):
-        raise InvalidInput(
-            "method",
-            f"exhaustive for {slots}^{clients} schedules",
-            f"at most {MOST_TRIED:,} schedules with gains and one draw",
-            "Use method certified.",
-        )
-    best: Schedule | None = None
-    for columns in itertools.product(range(slots), repeat=clients):
-        if capacity is not None and max(map(columns.count, columns)) > capacity:
-            continue
-        picked = np.array(columns)
-        if not np.isfinite(tables.base[np.arange(clients), picked]).all():
-            continue
-        found = _priced(tables, draw, picked)
-        best = found if best is None or found.objective < best.objective else best
-    if best is None:
-        raise InvalidInput("objective", "infinite for every schedule", "a schedule in the capacity")
+    search = _Search(tables, draw, capacity)
+    search.look(None)
+    best, at = search.best, search.cells.at
+    for block in all_schedules(clients, slots, capacity, MOST_TRIED):
+        least = least_losses(tables, block, draw.scales, draw.power, at)
+        for columns in block[least < best.objective]:
+            tried = _priced(tables, draw, columns)
+            best = tried if tried.objective < best.objective else best
     return Schedule(best.columns, best.objective, best.objective, slots**clients, gains=best.gains)
 
 
@@ -267,8 +259,7 @@ class _Search:
 
     def _unknown(self) -> Array:
         """What of the factors the best schedule leaves unknown: the multipliers of its columns."""
-        heard = self.tables.heard[np.arange(self.tables.clients), self.best.columns, 0]
-        return np.asarray(self.tables.common[:, 0].sum(axis=0) - self._gains() @ heard)
+        return unknown_factors(self.tables, self.best.columns, self._gains())
 
     def _gains(self) -> Array:
         return np.ravel(self.best.gains).copy()  # type: ignore[arg-type]
