@@ -13,7 +13,7 @@ run: .venv/.installed
 
 pictures: .venv/.installed
 	$(BIN)/agewise reproduce all --out out
-	cp out/level.png out/worth.png out/gains.png docs/images/
+	cp out/level.png out/worth.png out/gains.png out/trust.png docs/images/
 
 test: .venv/.installed-dev
 	$(BIN)/pytest -q -n 2 --dist loadfile

@@ -47,7 +47,7 @@ from agewise.scenarios import BUILT_IN
 from agewise.schemes import SchemeRow, compare_schemes
 
 commands = typer.Typer()
-Figures = Literal["fig1", "fig2", "fig3a", "fig3b", "gains", "level", "worth", "all"]
+Figures = Literal["fig1", "fig2", "fig3a", "fig3b", "gains", "level", "worth", "trust", "all"]
 
 
 @commands.command(epilog="Example: agewise plan london --epsilon 0.3 --mixing exact --json")
@@ -183,8 +183,9 @@ def reproduce(
 ) -> None:
     """Compute the paper's figures anew (PNG, SVG, CSV) and check its claims against them.
 
-    Three figures are ours: gains (ways of setting the noise), level (clients that share a level,
-    with what simpler choices lose) and worth (when to collect nothing, fresh or aged data).
+    Four figures are ours: gains (ways of setting the noise), level (clients that share a level,
+    with what simpler choices lose), worth (when to collect nothing, fresh or aged data) and trust
+    (who adds the noise: a drawing).
     """
     from agewise import figures, reproduction  # noqa: PLC0415
 
@@ -219,6 +220,8 @@ def reproduce(
         title = "The paper's clients, with an unknown level of 20 Wh in common"
         paths += figures.save(figures.gains_figure(losses, "Wh", title), folder, "level")
         paths.append(figures.save_csv(losses, folder, "level"))
+    if "trust" in wanted:
+        paths += figures.save(figures.trust_figure(), folder, "trust")
     if "worth" in wanted:
         with progress_bar("worth: planning") as advance:
             map_rows = reproduction.worth_map(advance)

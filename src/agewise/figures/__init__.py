@@ -4,6 +4,7 @@ from agewise.federation.pictures import model_figure, run_figure
 from agewise.figures.ageing import ageing_figure
 from agewise.figures.fit import fit_figure
 from agewise.figures.paper import figure_2_figure, gains_figure, schemes_figure
+from agewise.figures.trust import trust_figure
 from agewise.figures.worth import worth_figure
 from agewise.planning.timeline import timeline_figure
 from agewise.report.drawing import COLOURS, MARKERS, label_ends, prepare_folder, save, save_csv
@@ -23,5 +24,6 @@ __all__ = [
     "save_csv",
     "schemes_figure",
     "timeline_figure",
+    "trust_figure",
     "worth_figure",
 ]
