@@ -39,8 +39,8 @@ TREES = 6
 """Up to so many states extreme rays are tried one by one; beyond, linear programs are faster."""
 LARGEST_LOSS = 300.0
 """Beyond this nothing is credited: e^L would leave the range of floats."""
-TOLERANCE = 1e-6
-"""A bound for ever may be above the least one by this share."""
+ROUNDS = 20_000
+"""If so many rounds have led to no bound for ever, none is given."""
 _ULP = float(np.finfo(float).eps)
 _BLOCK = 2**20
 """Numbers handled at once."""
@@ -246,38 +246,28 @@ def steady_losses(age: Callable[[Array], Array], release: Array) -> Array:
     """Return a bound on all of L₁ = d, L₂ = age(L₁) + d, L₃ = ...; infinite where none was found.
 
     `age` never falls where losses grow. Then any L with age(L) + d ≤ L is such a bound: L₁ = d ≤ L,
-    and L_n ≤ L gives L_{n+1} ≤ age(L) + d ≤ L. The iterates themselves lie *below* their limit, so
-    that they only suggest where to look; what is returned has passed that check.
+    and L_n ≤ L gives L_{n+1} ≤ age(L) + d ≤ L. The iterates themselves lie *below* their limit. So a
+    little more than d is released in each round, until losses are found that pass that check.
     """
-    losses, before = release, 0.0
-    for number in itertools.count(1):
+    little = 1e-9 * release.max()
+    more = all_pairs(np.full(len(release), little), release.shape[-1])
+    losses, before, pace = release, 0.0, 0.0
+    for number in range(1, ROUNDS + 1):
         following = age(losses) + release
-        most = float(following.max())
-        if most > LARGEST_LOSS:
+        if following.max() > LARGEST_LOSS:
             break
-        step = following - losses
-        moved = float(np.abs(step).max())
-        if moved <= 1e-10 * most or number % 200 == 0:
-            found = _above(age, release, following)
-            if found is not None:
-                return found
-            if moved <= 1e-14 * most or number > 20_000:
-                break
-        rate = moved / before if before > 0 else 0.0
-        if rate >= 1 and number > 1000:  # a thousand rounds, and they still do not slow down
+        moved = float(np.abs(following - losses).max())
+        if (following <= losses).all() and moved <= 2 * little:
+            return following
+        step = following + more - losses
+        size = float(np.abs(step).max())
+        rate = size / before if before > 0 else 0.0
+        if rate >= 1 and pace >= 1 and number > 1000:  # after so many they still do not slow down
             break
-        losses, before = following, moved
-        if number % 8 == 0 and 0 < rate < 1:  # the rest of a geometric series, as a better start
-            losses, before = np.maximum(following + step * min(rate / (1 - rate), 1e4), release), 0.0
+        losses, before = following + more, size
+        steady = 0 < rate < 1 and abs(rate - pace) < (1 - rate) / 20 and (step >= 0).all()
+        if number % 8 == 0 and steady:  # the rest of a geometric series, to save rounds
+            losses = losses + step * rate / (1 - rate)
+            before = rate = 0.0
+        pace = rate
     return all_pairs(np.full(len(release), np.inf), release.shape[-1])
-
-
-def _above(age: Callable[[Array], Array], release: Array, losses: Array) -> Array | None:
-    """Losses a little above these that ageing and one more release do not take any higher."""
-    more = 1e-12
-    while more <= TOLERANCE:
-        raised = losses * (1 + more)
-        if (age(raised) + release <= raised).all():
-            return raised
-        more *= 4
-    return None
