@@ -24,9 +24,12 @@ from agewise.privacy import (
     BudgetExceeded,
     Ledger,
     Policy,
+    affordable_epsilon,
     aged_epsilon,
     classical_epsilon,
     composed_epsilon,
+    rule_epsilon,
+    steady_epsilon,
 )
 from agewise.problem import Client, Problem, Target
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, birth_death
@@ -59,6 +62,7 @@ __all__ = [
     "Problem",
     "Statistics",
     "Target",
+    "affordable_epsilon",
     "aged_epsilon",
     "birth_death",
     "classical_epsilon",
@@ -82,11 +86,13 @@ __all__ = [
     "rehearse",
     "replan",
     "resume",
+    "rule_epsilon",
     "run",
     "scenarios",
     "scheduling",
     "simulate_gap",
     "solve_schedule",
+    "steady_epsilon",
 ]
 
 _GROUPS = ("figures", "fitting")

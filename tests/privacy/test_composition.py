@@ -1,3 +1,5 @@
+import math
+
 import mpmath
 import numpy as np
 import pytest
@@ -5,12 +7,13 @@ import pytest
 import agewise as aw
 from agewise import Release
 from agewise.privacy.composition import composed_totals
+from attacks import aged_by_program, backward
 
 
 def test_one_release_is_plain_ageing(paper_chains):
     chain = paper_chains[2]
     total = aw.composed_epsilon([Release(4, 0.7)], chain, 10)
-    assert total.aged == pytest.approx(aw.aged_epsilon(0.7, aw.delta(chain, 6)), rel=1e-14)
+    assert total.aged == pytest.approx(aw.Ageing(chain, 6).aged_epsilon(0.7), rel=1e-11)
     assert total.classical == 0.7
 
 
@@ -33,9 +36,11 @@ def test_own_law_is_carried_forward():
     chain = aw.birth_death(0.2, 0.3, [1, 2, 3])
     law = np.array([0.7, 0.2, 0.1])
     total = aw.composed_epsilon([Release(1, 0.5), Release(3, 0.4)], chain, 6, "own_law", law)
-    first = aw.aged_epsilon(0.5, aw.delta(chain, 2, "own_law", law)) + 0.4
-    wanted = aw.aged_epsilon(first, aw.delta(chain, 3, "own_law", law @ chain.steps(2)))
-    assert total.aged == pytest.approx(wanted, rel=1e-12)
+    each = 1 - np.eye(3)
+    first, _ = backward(law, chain.steps(2))
+    second, _ = backward(law @ chain.steps(2), chain.steps(3))
+    wanted = aged_by_program(aged_by_program(0.5 * each, first) + 0.4 * each, second)
+    assert total.aged == pytest.approx(wanted.max(), rel=1e-11)
 
 
 def test_a_law_carried_on_does_not_push_delta_above_one():
@@ -58,21 +63,71 @@ def test_a_law_carried_far_leaves_the_total_on_the_safe_side():
                 law[0] * kernel[0, y] / (law[0] * kernel[0, y] + law[1] * kernel[1, y])
                 for y in (0, 1)
             )
-            return mpmath.log1p(abs(low - high) * mpmath.expm1(loss))
+            sides = (low, high), (high, low), (1 - low, 1 - high), (1 - high, 1 - low)
+            k = mpmath.expm1(loss)
+            return max(mpmath.log((1 + k * up) / (1 + k * down)) for up, down in sides)
 
         later = [0.5 * long[0, y] + 0.5 * long[1, y] for y in (0, 1)]
         true = aged(1 + aged(mpmath.mpf(1e-6), [0.5, 0.5], long), later, last)
     releases = [Release(1, 1e-6), Release(4000, 1.0)]
     total = aw.composed_epsilon(releases, day, 4001, "own_law", [0.5, 0.5])
-    assert true <= total.aged <= true + 3e-12
+    assert true <= total.aged <= true + 3e-11
 
 
 def test_a_day_profile_composes_slot_by_slot():
     calm, busy = [[0.95, 0.05], [0.05, 0.95]], [[0.6, 0.4], [0.4, 0.6]]
     day = aw.PeriodicChain([calm, busy, busy, calm], [0, 1])
     total = aw.composed_epsilon([Release(1, 1.0), Release(2, 1.0)], day, 4)
-    carried = 1.0 + aw.aged_epsilon(1.0, 0.9)
-    assert total.aged == pytest.approx(aw.aged_epsilon(carried, 0.2**2), rel=1e-10)
+    carried = 1.0 + two_sided(1.0, 0.95)
+    assert total.aged == pytest.approx(two_sided(carried, 0.52), rel=1e-11)
+
+
+def two_sided(loss, stay):
+    """The worst aged loss of two values that each stay with this probability."""
+    k = math.expm1(loss)
+    return math.log((1 + k * stay) / (1 + k * (1 - stay)))
+
+
+def test_releases_with_a_delta_or_without_noise_are_carried_on_as_one_number(paper_chains):
+    """Of a δ and of an infinite ε pairwise losses say nothing."""
+    chain = paper_chains[0]
+    for first in (Release(2, 0.5, 1e-9), Release(2, math.inf)):
+        total = aw.composed_epsilon([first, Release(6, 0.4)], chain, 12)
+        carried = aw.aged_epsilon(first.classical_epsilon, aw.delta(chain, 4)) + 0.4
+        assert total.aged == pytest.approx(aw.aged_epsilon(carried, aw.delta(chain, 6)), rel=1e-12)
+    sharper = aw.composed_epsilon([Release(2, 0.5), Release(6, 0.4)], chain, 12).aged
+    formula = aw.aged_epsilon(0.5, aw.delta(chain, 4)) + 0.4
+    assert sharper < 0.95 * aw.aged_epsilon(formula, aw.delta(chain, 6))
+
+
+def test_any_prior_is_carried_on_by_the_tanh_law(paper_chains):
+    total = aw.composed_epsilon(
+        [Release(2, 0.5), Release(8, 0.4)], paper_chains[0], 14, "any_prior"
+    )
+    aged = aw.Ageing(paper_chains[0], 6, "any_prior").aged_epsilon
+    assert total.aged == pytest.approx(aged(aged(0.5) + 0.4), rel=1e-13)
+    assert total.aged < aw.aged_epsilon(0.9, aw.delta(paper_chains[0], 6, "any_prior"))
+
+
+def test_many_states_are_all_given_the_worst_loss(paper_chains):
+    """Beyond a few states one number is carried on, exactly aged, and never more than by Δ."""
+    chain = aw.birth_death(0.2, 0.2, np.arange(9.0))
+    total = aw.composed_epsilon([Release(2, 0.5), Release(30, 0.4)], chain, 60).aged
+    carried = aw.Ageing(chain, 28).aged_epsilon(0.5) + 0.4
+    assert total == pytest.approx(aw.Ageing(chain, 30).aged_epsilon(carried), rel=1e-9)
+
+
+def test_what_is_said_of_a_release_counts(paper_chains):
+    """A mean with Laplace noise tells neighbouring states apart less than those at the ends."""
+    releases = [Release(t, 0.1) for t in range(1, 40)]
+    mean, table, histogram, unknown = (
+        aw.composed_epsilon(releases, paper_chains[2], 39, release=release).aged
+        for release in (aw.Mean(), [[20], [50], [100], [200]], aw.Histogram(), "any")
+    )
+    assert mean == table == pytest.approx(0.2356, abs=5e-5)
+    assert histogram == unknown > 1.5 * mean
+    with pytest.raises(aw.InvalidInput, match="release is 'typo'; allowed: a learner, a table"):
+        aw.composed_epsilon(releases, paper_chains[2], 39, release="typo")
 
 
 class LagLaw:

@@ -8,6 +8,7 @@ from agewise.privacy.calibration import Noise, aged_loss, noise_scale, sensitivi
 from agewise.privacy.composition import Release, Total, composed_epsilon
 from agewise.privacy.ledger import Ledger, LedgerDamaged
 from agewise.privacy.sharp import Ageing
+from agewise.privacy.steady import affordable_epsilon, rule_epsilon, steady_epsilon
 
 __all__ = [
     "Ageing",
@@ -20,6 +21,7 @@ __all__ = [
     "Policy",
     "Release",
     "Total",
+    "affordable_epsilon",
     "aged_approximate",
     "aged_epsilon",
     "aged_loss",
@@ -29,6 +31,8 @@ __all__ = [
     "joint_delta",
     "laplace",
     "noise_scale",
+    "rule_epsilon",
     "seeded_laplace",
     "sensitivity",
+    "steady_epsilon",
 ]

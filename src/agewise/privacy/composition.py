@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,8 +13,19 @@ from numpy.typing import ArrayLike
 from agewise.arrays import Array
 from agewise.checks import one_of, positive, whole
 from agewise.errors import InvalidInput
-from agewise.mixing import METHODS, Method, forward_delta, slot_delta
+from agewise.learning.learner import Learner
+from agewise.mixing import METHODS, MIXINGS, Method, forward_delta, slot_delta
 from agewise.privacy.ageing import aged_epsilon
+from agewise.privacy.pairwise import (
+    TREES,
+    Rows,
+    aged_losses,
+    all_pairs,
+    backward_of,
+    forward_of,
+    release_losses,
+)
+from agewise.privacy.sharp import sharp_forward, worst_losses
 from agewise.process import Process
 from agewise.process.joint import as_law, rounding
 
@@ -54,18 +65,23 @@ def composed_epsilon(
     aggregate_at: int,
     method: Method = "exact",
     law: ArrayLike | None = None,
+    release: Learner | ArrayLike | str | None = "any",
 ) -> Total:
     """Return the total privacy of releases of the same records, about slot `aggregate_at`.
 
-    Works forward from the oldest release (the order of the list does not matter): the loss L
-    about the record in one slot becomes ln(1 + Δ(gap)(e^L − 1)) about the record in the next
-    one, where that slot's own ε is added. Releases of one slot add up first. What is collected
+    Works forward from the oldest release (the order of the list does not matter): what two values
+    of the record in one slot lose becomes what two values in the next one lose, where that slot's
+    own ε is added (`agewise.privacy.pairwise`). Releases of one slot add up first. What is collected
     after `aggregate_at` tells about the record then, too: it is carried back in the same way, with
-    the Δ of the process forwards in time, and the two sums are added, since past and future are
+    the laws of the process forwards in time, and the two sums are added, since past and future are
     independent given the record's value in between.
 
+    `any_prior` carries the past on as one number, by the tanh law, and so do `spectral` and releases
+    with a δ or without noise, by ln(1 + Δ(gap)(e^L − 1)); that is also never exceeded by the rest.
+
     `law` is the law of a record in the *earliest* of these slots; the later ones follow from the
-    process. With `any_prior` no law matters.
+    process. With `any_prior` no law matters. `release` says what all of them released, as in
+    `steady_epsilon`; by default they may be any mechanisms of their ε's.
 
     Guarantees
         An upper bound on the aged privacy loss of all releases together, under the assumptions
@@ -77,9 +93,9 @@ def composed_epsilon(
     >>> chain = birth_death(up=0.4, down=0.4, states=[20, 50, 100, 200])
     >>> total = composed_epsilon([Release(2, 0.5), Release(6, 0.5)], chain, aggregate_at=10)
     >>> round(total.aged, 4), total.classical
-    (0.0972, 1.0)
+    (0.0844, 1.0)
     """
-    return composed_totals(releases, process, [aggregate_at], method, law)[0]
+    return composed_totals(releases, process, [aggregate_at], method, law, release)[0]
 
 
 def composed_totals(
@@ -88,13 +104,14 @@ def composed_totals(
     slots: Sequence[int],
     method: Method = "exact",
     law: ArrayLike | None = None,
+    release: Learner | ArrayLike | str | None = "any",
 ) -> list[Total]:
     """`composed_epsilon` about each of several slots, in time linear in releases and slots."""
     one_of("method", method, METHODS)
     wanted = [whole("aggregate_at", slot, -(2**53)) for slot in slots]
     by_slot: dict[int, list[Release]] = {}
-    for release in releases:
-        by_slot.setdefault(release.collect_at, []).append(release)
+    for made in releases:
+        by_slot.setdefault(made.collect_at, []).append(made)
     if not by_slot:
         return [Total(0.0, 0.0) for _ in wanted]
     at = sorted(by_slot)
@@ -133,7 +150,72 @@ def composed_totals(
             delta = forward_delta(process, slot, at[following])
             loss = loss.plus(after[following].aged(delta))
         totals.append(_total(loss, classical))
-    return totals
+    if not process.markov or classical.delta > 0 or math.isinf(classical.epsilon):
+        return totals
+    unit = release_losses(1.0, process.states, release)
+    each = np.array([loss.epsilon for loss in spent])[:, None, None] * unit
+    sharper = _Pairs(process, method, at, priors, carried).losses(each, wanted)
+    return [
+        replace(total, aged=min(total.aged, loss))
+        for total, loss in zip(totals, sharper, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """The pairwise account of releases in the slots `at`, by the laws that hold there.
+
+    The laws are off by `carried`, relatively. Above `TREES` states, all pairs are given the loss of
+    the worst one: linear programs would take seconds.
+    """
+
+    process: Process
+    method: Method
+    at: list[int]
+    laws: list[Array | None]
+    carried: list[float]
+
+    def losses(self, each: Array, slots: list[int]) -> list[float]:
+        """The loss about each of `slots`, of releases with pairwise losses `[release, S, S]`."""
+        before = [each[0]]
+        for j, slot in enumerate(self.at[1:]):
+            before.append(self._later(before[j], j, slot) + each[j + 1])
+        after = [each[-1]]
+        for j in range(len(self.at) - 2, -1, -1):
+            after.append(self._earlier(after[-1], j + 1, self.at[j]) + each[j])
+        after.reverse()
+        totals = []
+        for slot in slots:
+            total, following = np.zeros_like(each[0]), bisect_right(self.at, slot)
+            if following > 0:
+                total = total + self._later(before[following - 1], following - 1, slot)
+            if following < len(self.at):
+                total = total + self._earlier(after[following], following, slot)
+            totals.append(float(total.max()))
+        return totals
+
+    def _later(self, losses: Array, j: int, slot: int) -> Array:
+        """Losses about the slot of release j, as they are about a later one."""
+        if slot == self.at[j]:
+            return losses
+        if MIXINGS[self.method].sharpness == "rows":
+            law, off = self.laws[j], self.carried[j]
+            return _aged(losses, backward_of(self.process, self.at[j], slot, law, off))
+        delta = slot_delta(self.process, self.at[j], slot, self.method)
+        kind = MIXINGS[self.method].sharpness
+        aged = sharp_forward(kind, losses.max(), delta, None, 0.0)
+        return all_pairs(aged, len(losses))
+
+    def _earlier(self, losses: Array, j: int, slot: int) -> Array:
+        """Losses about the slot of release j, as they are about an earlier one."""
+        return _aged(losses, forward_of(self.process, slot, self.at[j]))
+
+
+def _aged(losses: Array, rows: Rows) -> Array:
+    if len(losses) <= TREES:
+        return np.asarray(aged_losses(losses[None], rows)[0])
+    worst = worst_losses(rows.table[0], losses.max(), float(rows.rounding[0]))
+    return all_pairs(np.minimum(worst, losses.max()), len(losses))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,336 @@
+"""For ever: what a client that releases again and again tells, and what it may spend each time.
+
+Three promises. `present`: at every publication, about the record's value then. `every_moment`: about
+its value at any time, counting what was released before and after. A whole number H: at every
+publication, about the values of the last H slots.
+
+Everything here is the pairwise account of `agewise.privacy.pairwise`, and needs a Markov process that
+is known and forgets its past.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from agewise.arrays import Array
+from agewise.checks import one_of, positive, whole
+from agewise.errors import InvalidInput
+from agewise.learning.learner import Learner
+from agewise.mixing import MIXINGS, Method, slot_delta
+from agewise.privacy.pairwise import (
+    LARGEST_LOSS,
+    Rows,
+    aged_losses,
+    all_pairs,
+    backward_of,
+    forward_of,
+    release_losses,
+    steady_losses,
+)
+from agewise.privacy.sharp import Ageing, sharp_forward
+from agewise.process import Process
+from agewise.process.chain import boolean_power
+
+Promise = Literal["present", "every_moment"] | int
+LONGEST_GAP = 100_000
+"""Slots between two releases, and the age of a release, are at most this many."""
+COUNTED = 1000
+"""So many later releases are counted one by one; of more, all there will ever be are counted."""
+GAPS = 4096
+"""Gaps that a rule is checked for one by one, over all slots of the day."""
+
+
+def steady_epsilon(
+    process: Process,
+    every: int,
+    classical_epsilon: float,
+    age: int = 0,
+    promise: Promise = "present",
+    release: Learner | ArrayLike | str | None = None,
+    method: Method = "exact",
+) -> float:
+    """Return the ε that a client keeps to for ever, collecting once `every` so many slots.
+
+    Each release has `classical_epsilon` and is published `age` slots after it was collected. It is the
+    mean of the states with Laplace noise, or of what a learner or a table (one row per state) makes of
+    them; `release="any"`: any mechanism of that ε. `promise` says what ε is about (see
+    `agewise.privacy.steady`). With `any_prior` and `spectral`, earlier releases are carried on as one
+    number for all pairs of states.
+
+    Guarantees
+        An upper bound at every one of infinitely many publications, however many came before, for a
+        Markov process and the adversary of `method`; in a process that depends on the slot of the day,
+        whichever slot the first release is in. Infinite where no bound was found.
+
+    >>> from agewise import birth_death
+    >>> chain = birth_death(up=0.4, down=0.4, states=[20, 50, 100, 200])
+    >>> round(steady_epsilon(chain, every=1, classical_epsilon=0.1), 4)
+    0.2356
+    >>> round(steady_epsilon(chain, every=1, classical_epsilon=0.1, promise="every_moment"), 4)
+    0.3712
+    """
+    spent = positive("classical_epsilon", classical_epsilon)
+    rounds = _Rounds.checked(process, every, age, promise, method)
+    return rounds.epsilon(release_losses(spent, process.states, release))
+
+
+def affordable_epsilon(
+    process: Process,
+    every: int,
+    epsilon: float,
+    age: int = 0,
+    promise: Promise = "every_moment",
+    release: Learner | ArrayLike | str | None = None,
+    method: Method = "exact",
+) -> float:
+    """Return the classical ε that each release may have, for ever, at a target of `epsilon`.
+
+    The inverse of `steady_epsilon`, whose arguments it takes.
+
+    Guarantees
+        `steady_epsilon` of what is returned is at most `epsilon`. Short of the largest such value by
+        0.001 % or less. Infinite where no noise is needed; 0 where nothing was found to do.
+
+    >>> from agewise import birth_death
+    >>> chain = birth_death(up=0.1, down=0.2, states=[20, 50, 100, 200])
+    >>> round(affordable_epsilon(chain, every=10, epsilon=0.1), 4)
+    0.0728
+    >>> round(affordable_epsilon(chain, every=10, epsilon=0.1, promise="present"), 4)
+    0.0842
+    """
+    target = positive("epsilon", epsilon)
+    rounds = _Rounds.checked(process, every, age, promise, method)
+    unit = release_losses(1.0, process.states, release)
+    if unit.max() == 0 or rounds.without_noise() <= target:
+        return math.inf
+    low, high = 0.0, target
+    while high < LARGEST_LOSS and rounds.epsilon(high * unit) <= target:
+        low, high = high, 2 * high
+    while high - low > 1e-7 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if rounds.epsilon(middle * unit) <= target else (low, middle)
+        if high < 1e-12 * target:
+            return 0.0
+    return low
+
+
+def rule_epsilon(
+    process: Process,
+    every: int,
+    classical_epsilon: float,
+    age: int = 0,
+    promise: Literal["present", "every_moment"] = "present",
+    release: Learner | ArrayLike | str | None = None,
+    method: Method = "exact",
+) -> float:
+    """Return the ε of a rule that a client can be held to without knowing the future.
+
+    The rule: at most one release in any `every` slots in a row, each of at most `classical_epsilon`,
+    published `age` slots after its collection or later.
+
+    Guarantees
+        An upper bound for every sequence of releases that keeps to the rule, at whatever gaps. It is
+        proven by letting each pair of states have its worst gap in each round; that longer gaps never
+        hurt is not assumed. Never below `steady_epsilon` by more than its tolerance (1e-6 of it).
+    """
+    spent = positive("classical_epsilon", classical_epsilon)
+    one_of("promise", promise, ("present", "every_moment"))
+    rounds = _Rounds.checked(process, every, age, promise, method)
+    return rounds.rule(release_losses(spent, process.states, release))
+
+
+class _Way:
+    """How losses about one slot become losses about another: one way in time, at several gaps."""
+
+    def __init__(self, process: Process, gaps: Sequence[int], method: Method | None) -> None:
+        """`method` None: forwards, from a later slot to an earlier one, whatever the prior."""
+        slots, sign = range(1, process.day + 1), 1 if method is None else -1
+        self._source = np.array([[(s - 1 + sign * g) % process.day for s in slots] for g in gaps])
+        self._rows: Rows | None = None
+        self._method = method
+        pairs = [(s, g) for g in gaps for s in slots]
+        if method is None:
+            self._rows = Rows.stacked([forward_of(process, s, s + g) for s, g in pairs])
+        elif MIXINGS[method].sharpness == "rows":
+            self._rows = Rows.stacked([backward_of(process, s - g, s) for s, g in pairs])
+        else:
+            self._deltas = [slot_delta(process, s - g, s, method) for s, g in pairs]
+
+    def __call__(self, losses: Array) -> Array:
+        """Losses `[gaps, day, S, S]` about each slot of the day, from `[(gaps,) day, S, S]`."""
+        if losses.ndim == 3:
+            moved = losses[self._source]
+        else:
+            moved = np.take_along_axis(losses, self._source[..., None, None], axis=1)
+        flat = moved.reshape(-1, *losses.shape[-2:])
+        if self._rows is not None:
+            return aged_losses(flat, self._rows).reshape(moved.shape)
+        kind = MIXINGS[self._method or "exact"].sharpness
+        aged = [
+            sharp_forward(kind, np.asarray(most), delta, None, 0.0)
+            for most, delta in zip(flat.max(axis=(1, 2)), self._deltas, strict=True)
+        ]
+        return all_pairs(np.array(aged), losses.shape[-1]).reshape(moved.shape)
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """A client that releases once in so many slots, and what is promised of it."""
+
+    process: Process
+    every: int
+    age: int
+    promise: Promise
+    method: Method
+
+    @staticmethod
+    def checked(
+        process: Process, every: int, age: int, promise: Promise, method: Method
+    ) -> _Rounds:
+        whole("every", every, 1, LONGEST_GAP)
+        whole("age", age, 0, LONGEST_GAP)
+        one_of("method", method, ("exact", "any_prior", "spectral"))
+        if promise not in ("present", "every_moment"):
+            if isinstance(promise, str):
+                raise InvalidInput(
+                    "promise", repr(promise), "present, every_moment or a whole number of slots"
+                )
+            whole("promise", promise, 0)
+        _refuse_lasting(process)
+        return _Rounds(process, int(every), int(age), promise, method)
+
+    def epsilon(self, release: Array) -> float:
+        """The bound for ever, of releases with these pairwise losses."""
+        each = np.broadcast_to(release, (self.process.day, *release.shape))
+        known = steady_losses(lambda losses: self._back(losses)[0], each)
+        if self.promise == "present" or math.isinf(known.max()):
+            return float(self._published(known).max())
+        back = math.inf if self.promise == "every_moment" else int(self.promise)
+        worst = float(self._published(known).max())
+        reach = back - self.age  # slots before the last collection that are asked about
+        if reach <= 0:
+            return worst
+        # Position p: p slots before the next release, every − p after the one before it.
+        places = np.arange(1, self.every + 1)
+        later = 1 + (np.minimum(reach, 2**53) - places) // self.every
+        before, after = self._before(known), None
+        told = each
+        last = int(later.max())
+        if last > COUNTED:
+            told = steady_losses(lambda losses: self._fore(losses)[0], each)
+            both = before + self._after(told)
+            return max(worst, float(both.max()))
+        for number in range(1, last + 1):
+            if (later == number).any():
+                after = self._after(told)
+                asked = later == number
+                worst = max(worst, float((before + after)[asked].max()))
+            told = self._fore(told)[0] + each
+        return worst
+
+    def rule(self, release: Array) -> float:
+        """The bound for every sequence of releases at this gap or longer ones."""
+        each = np.broadcast_to(release, (self.process.day, *release.shape))
+        back = _Gaps(self.process, self.every, self.method)
+        known = steady_losses(back.worst, each)
+        if self.promise == "present" or math.isinf(known.max()):
+            return float(self._published(known).max())
+        fore = _Gaps(self.process, self.every, None)
+        told = steady_losses(fore.worst, each)
+        # A release r slots ago or longer, and the next one in every − r slots or later.
+        before, after = back.at_least(known), fore.at_least(told)
+        both = [before[r] + after[self.every - r] for r in range(self.every)]
+        return float(max(one.max() for one in both))
+
+    def without_noise(self) -> float:
+        """The ε of releases that have no noise: they hide what was released before them."""
+        asked = {"present": self.age, "every_moment": 0}
+        gap = asked[self.promise] if isinstance(self.promise, str) else self.age - self.promise
+        if gap <= 0:
+            return math.inf
+        slots = range(gap + 1, gap + 1 + self.process.day)
+        ages = [Ageing(self.process, gap, self.method, aggregate_at=slot) for slot in slots]
+        return max(age.aged_epsilon(math.inf) for age in ages)
+
+    @cached_property
+    def _back(self) -> _Way:
+        return _Way(self.process, [self.every], self.method)
+
+    @cached_property
+    def _fore(self) -> _Way:
+        return _Way(self.process, [self.every], None)
+
+    @cached_property
+    def _published(self) -> _Way:
+        """About the present, or the latest slot asked about: older data tell less of it."""
+        oldest = 0 if isinstance(self.promise, str) else min(int(self.promise), self.age)
+        return _Way(self.process, [self.age - oldest], self.method)
+
+    @cached_property
+    def _before(self) -> _Way:
+        return _Way(self.process, range(self.every - 1, -1, -1), self.method)
+
+    @cached_property
+    def _after(self) -> _Way:
+        return _Way(self.process, range(1, self.every + 1), None)
+
+
+class _Gaps:
+    """Losses at a gap of so many slots or more, each pair of states at its worst gap.
+
+    Rows at a long gap are mixtures of the rows at any shorter one that starts in the same slot, so
+    that beyond the last gap tried no pair loses more than the worst pair did there.
+    """
+
+    def __init__(self, process: Process, least: int, method: Method | None) -> None:
+        ones = all_pairs(np.ones(process.day), process.states.size)
+        longest = least
+        while (longest - least) * process.day < GAPS:
+            longest = 2 * longest
+            if _Way(process, [longest], method)(ones).max() < 1e-6:
+                break
+        self._least, self._way = least, _Way(process, range(longest + 1), method)
+
+    def at_least(self, losses: Array) -> Array:
+        """Losses `[gap, day, S, S]` at each gap from 0 on, or at any longer one."""
+        aged = self._way(losses)
+        beyond = all_pairs(np.full(1, aged[-1].max()), losses.shape[-1])
+        aged[-1] = np.maximum(aged[-1], beyond)
+        return np.asarray(np.maximum.accumulate(aged[::-1], axis=0)[::-1])
+
+    def worst(self, losses: Array) -> Array:
+        """Losses at the gap of the rule or at any longer one."""
+        return np.asarray(self.at_least(losses)[self._least])
+
+
+def _refuse_lasting(process: Process) -> None:
+    """Refuse a process of which releases could tell more and more for ever."""
+    if not process.markov:
+        raise InvalidInput(
+            "process",
+            f"a {process.kind} law, known lag by lag only",
+            "a Markov process",
+            "Several releases of such a client get no credit for ageing: their ε's add up.",
+        )
+    chain = process.homogeneous
+    if chain is not None:
+        forgets = chain.is_ergodic
+    else:
+        size = process.states.size
+        day = process.reachable(1, 1 + process.day)
+        forgets = bool(boolean_power(day, (size - 1) ** 2 + 1).all(axis=0).any())
+    if not forgets:
+        raise InvalidInput(
+            "process",
+            "one that never forgets where it started",
+            "an ergodic chain: every state leads to every other, with no fixed rhythm",
+            "There is no bound for ever. Drop states never visited, or count the releases with "
+            "composed_epsilon.",
+        )
