@@ -20,6 +20,7 @@ from agewise.learning import ESTIMATORS, Estimator, Learner, Mean
 from agewise.mechanism import MECHANISMS, Kind
 from agewise.mixing import METHODS, MIXINGS, Method
 from agewise.privacy.calibration import RULES, Rule
+from agewise.privacy.steady import Promise, check_lasting, check_promise
 from agewise.process import Process
 from agewise.process.joint import as_law
 from agewise.report.problems import problem_facts, problem_line
@@ -42,6 +43,8 @@ class Target:
     """What a client's release must guarantee, and by which noise.
 
     `epsilon` is the aged ε, `delta` the δ of (ε, δ) with Gaussian noise, 0 with Laplace noise.
+    Of `rounds` releases (None: for ever), one `every` so many slots, `epsilon` is about what
+    `promise` says: see `agewise.privacy.steady`.
     """
 
     epsilon: float
@@ -49,10 +52,19 @@ class Target:
     calibration: Rule
     mechanism: Kind = "laplace"
     delta: float = 0.0
+    rounds: int | None = 1
+    every: int | None = None
+    promise: Promise = "present"
+
+    @property
+    def lasting(self) -> bool:
+        """Whether more is promised than about the present after one release."""
+        return self.rounds != 1 or self.promise != "present"
 
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon)
         one_of("mixing", self.mixing, METHODS)
+        check_promise(self.promise)
         one_of("calibration", self.calibration, RULES)
         one_of("mechanism", self.mechanism, tuple(MECHANISMS))
         if self.calibration == "tight" and not MIXINGS[self.mixing].allows_tight:
@@ -74,6 +86,16 @@ class Target:
                 )
         elif self.delta:
             raise InvalidInput("delta", self.delta, "none with Laplace noise, which needs no δ")
+        if self.lasting:
+            self._check_lasting()
+
+    def _check_lasting(self) -> None:
+        """Only the sharp account of Laplace noise is carried on from release to release."""
+        said = "many rounds" if self.rounds != 1 else f"the promise {self.promise}"
+        if self.calibration != "sharp":
+            raise InvalidInput("calibration", f"{self.calibration!r} with {said}", "sharp")
+        if self.mechanism != "laplace":
+            raise InvalidInput("mechanism", f"{self.mechanism!r} with {said}", "laplace")
 
 
 @dataclass(frozen=True)
@@ -136,7 +158,9 @@ class Problem:
     `noise` says who adds it: each client (nobody is trusted), or once the server, which then sees
     the clients' means as they are. `level` (one or more) is what all clients' records share and
     nobody knows; `knowledge` is what was measured of their means and covariances instead. Both are
-    about accuracy only.
+    about accuracy only. `rounds` is how often all this is done (None: for ever), `every` so many
+    slots anew, and `promise` what the target is about over all of them: the record's value at each
+    publication (`present`), at any time (`every_moment`), or in the last so many slots (a number).
     `origin` says in words where the laws come from, for plans and statements.
     """
 
@@ -154,6 +178,9 @@ class Problem:
     noise: Trust = "client"
     level: Level | Sequence[Level] | None = None
     knowledge: Measured | None = None
+    rounds: int | None = 1
+    every: int | None = None
+    promise: Promise = "present"
     name: str = field(default="problem", compare=False)
     unit: str = field(default="", compare=False)
     origin: str = field(default="", compare=False)
@@ -176,6 +203,7 @@ class Problem:
         one_of("estimator", self.estimator, ESTIMATORS)
         one_of("objective", self.objective, OBJECTIVES)
         one_of("noise", self.noise, TRUSTS)
+        self._check_rounds(members)
         for member in members:
             self.target_of(member)
         self._check_learner(members)
@@ -197,6 +225,35 @@ class Problem:
                 f"given for {len(given)} of {len(members)} clients, sum {sum(given):.9g}",
                 "a weight for every client, summing to 1, or for none (then samples decide)",
             )
+
+    def _check_rounds(self, members: tuple[Client, ...]) -> None:
+        if self.rounds is not None:
+            object.__setattr__(self, "rounds", whole("rounds", self.rounds, 1, LARGEST_SLOT))
+        if self.rounds == 1:
+            if self.every is not None:
+                raise InvalidInput("every", self.every, "nothing for one round", "Give rounds too.")
+            return
+        if self.every is None:
+            raise InvalidInput("every", None, "a number of slots", "How often is a round?")
+        object.__setattr__(self, "every", whole("every", self.every, 1, LARGEST_SLOT))
+        if self.aggregate_at > self.every:
+            raise InvalidInput(
+                "aggregate_at",
+                self.aggregate_at,
+                f"1 to {self.every}, the slots from one round to the next",
+                "A round collects between the publication before it and its own.",
+            )
+        if self.objective != "exact":
+            raise InvalidInput("objective", f"{self.objective!r} with many rounds", "exact")
+        for member in members:
+            check_lasting(member.process)
+            if member.law is not None:
+                raise InvalidInput(
+                    f"law of client {member.name!r}",
+                    "stated",
+                    "none, with many rounds",
+                    "From round to round records follow their process: leave the law out.",
+                )
 
     def _check_learner(self, members: tuple[Client, ...]) -> None:
         for member in members:
@@ -284,6 +341,9 @@ class Problem:
             self.calibration,
             self.mechanism,
             self.delta or 0.0,
+            self.rounds,
+            self.every,
+            self.promise,
         )
 
     @cached_property

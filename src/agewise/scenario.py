@@ -127,9 +127,17 @@ class _Scenario(Entry):
     noise: Trust = "client"
     level: list[dict[str, Any]] = Field([], description="tables [[level]]")
     knowledge: dict[str, Any] | None = Field(None, description='{ kind = "measured", ... }')
+    rounds: int | Literal["forever"] = Field(1, description='a whole number, or "forever"')
+    every: int | None = Field(None, description=_COUNT)
+    promise: Literal["present", "every_moment"] | int = Field(
+        "present", description="present, every_moment or a number of slots"
+    )
     states: list[float] | None = Field(None, description=_NUMBERS)
     clients: list[_ClientEntry] = Field(description="one or more tables [[clients]]")
 
+
+FOREVER = "forever"
+"""The word for rounds without end, where None would be absent."""
 
 _TABLES = ("learner", "level", "knowledge")
 _CHOICES = set(_Scenario.model_fields) - {"version", "clients", "states", *_TABLES}
@@ -200,9 +208,16 @@ def problem_from_dict(document: dict[str, Any]) -> Problem:
             for index, one in enumerate(entry.clients)
         ]
         tables = _built({name: getattr(entry, name) for name in _TABLES})
-        return Problem(clients, **tables, **entry.model_dump(include=_CHOICES))
+        choices = entry.model_dump(include=_CHOICES)
+        choices["rounds"] = rounds_of(entry.rounds)
+        return Problem(clients, **tables, **choices)
     except InvalidInput as error:
         raise InvalidScenario(_deeper_problems(document, ()) or [error]) from None
+
+
+def rounds_of(given: int | str) -> int | None:
+    """How many rounds there are, from a number or the word forever."""
+    return None if given == FOREVER else given  # type: ignore[return-value]
 
 
 def _built(tables: dict[str, Any]) -> dict[str, Any]:
@@ -257,9 +272,12 @@ def _deeper_problems(document: dict[str, Any], misshapen: Collection[Any]) -> li
     someone = Client("someone", birth_death(0.5, 0.5, (0, 1)))
     choices: dict[str, Any] = {"aggregate_at": 1, "epsilon": 1.0}
     given = {k: v for k, v in document.items() if k in _CHOICES and k not in misshapen}
+    if "rounds" in given:
+        given["rounds"] = rounds_of(given["rounds"])
     noise: dict[str, Any] = {k: v for k, v in given.items() if k in ("mechanism", "delta")}
-    parts = [{name: value} for name, value in given.items() if name not in noise]
-    parts.append(noise)
+    lasting = {k: v for k, v in given.items() if k in ("rounds", "every", "promise")}
+    parts = [{k: v} for k, v in given.items() if k not in noise and k not in lasting]
+    parts += [noise, lasting]
     for part in parts:
         with _collecting(problems):
             Problem([someone], **{**choices, **part})
@@ -314,6 +332,9 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
         "mechanism": None if problem.mechanism == "laplace" else problem.mechanism,
         "delta": problem.delta,
         "noise": None if problem.noise == "client" else problem.noise,
+        "rounds": {1: None, None: FOREVER}.get(problem.rounds, problem.rounds),
+        "every": problem.every,
+        "promise": None if problem.promise == "present" else problem.promise,
         "objective": problem.objective,
         "capacity": problem.capacity,
         "level": [one.to_dict() for one in problem.level or ()] or None,  # type: ignore[union-attr]

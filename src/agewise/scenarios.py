@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
@@ -134,9 +135,25 @@ def london_fitted() -> Problem:
     )
 
 
+def for_ever() -> Problem:
+    """Return the paper's chains with a common level, aggregated every 10 slots without end.
+
+    Records follow their stationary processes; ε = 0.1 is about the present at every publication,
+    all earlier ones counted.
+    """
+    paper = common_level()
+    return paper.replace(
+        clients=[replace(client, law=None) for client in paper.clients],
+        rounds=None,
+        every=10,
+        name="for_ever",
+    )
+
+
 BUILT_IN: dict[str, Callable[[], Problem]] = {
     "common_level": common_level,
     "day_profile": day_profile,
+    "for_ever": for_ever,
     "london": london,
     "london_fitted": london_fitted,
     "slow_and_fast": slow_and_fast,

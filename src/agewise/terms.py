@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -24,8 +25,9 @@ from agewise.mixing import MIXINGS, Method, delta
 from agewise.privacy.ageing import aged_epsilon, classical_epsilon
 from agewise.privacy.calibration import aged_loss, tight_scales
 from agewise.privacy.sharp import ROWS_OFF, Ageing, hockey_sticks, sharp_inverse
+from agewise.privacy.steady import affordable_epsilon, steady_epsilon
 from agewise.problem import Client, Problem, Target
-from agewise.process import JointLaw
+from agewise.process import JointLaw, Process
 from agewise.process.joint import backward_rows, youngest
 
 LARGEST_FAILURE = 0.5
@@ -111,7 +113,9 @@ def tabulate(
     backward = _backward(joints, kernels)
     usable = np.array([a > 0 and _usable(j) for a, j in zip(ages, joints, strict=False)], bool)
     allowed = classical_epsilon(targets, deltas)
-    if target.calibration == "sharp" and needs_rows:
+    if target.lasting:
+        allowed = _affordable(process, target, method, ages, release)
+    elif target.calibration == "sharp" and needs_rows:
         allowed = _sharp(method, targets, deltas, joints, backward, usable)
     scale = mechanism.calibrate(reach, np.asarray(allowed), failure)
     scale = np.where(reach == 0, 0.0, scale)
@@ -193,6 +197,26 @@ def _sharp(
     return sharp_inverse("rows", targets, deltas, sticks)
 
 
+def _affordable(
+    process: Process, target: Target, method: Method, ages: NDArray[np.int64], release: Array
+) -> Array:
+    """The classical ε that each of many releases may have, by age."""
+    spent = [
+        affordable_epsilon(
+            process,
+            target.every or 1,
+            target.epsilon,
+            age,
+            target.promise,
+            table,
+            method,
+            target.rounds,
+        )
+        for age, table in zip(ages.tolist(), release, strict=True)
+    ]
+    return np.array(spent)
+
+
 def _classical_failures(failure: float, deltas: Array) -> Array:
     """δ_c = δ̄/Δ, rounded down: the failure that ageing brings to the target."""
     if failure == 0:
@@ -225,10 +249,12 @@ class Terms:
         age = self.aggregate_at - self.collect_at
         if spent == 0:
             return 0.0
+        method, prior = adversary(self.client, self.target.mixing)
+        if self.target.lasting:
+            return self._steady(spent, method)
         formula = aged_epsilon(spent, self.delta)
         if self.target.calibration == "formula" or self.target.mechanism != "laplace" or age == 0:
             return formula
-        method, prior = adversary(self.client, self.target.mixing)
         if self.target.calibration == "sharp":
             ageing = Ageing(self.client.process, age, method, prior, aggregate_at=self.aggregate_at)
             loss = min(ageing.aged_epsilon(spent), formula)
@@ -240,6 +266,23 @@ class Terms:
         if scale > 0:  # what rounding of the mean and of the law can add
             loss += 2 * float(mean_rounding(values)) / scale + 4 * joint.rounding
         return min(loss, formula)
+
+    def _steady(self, spent: float, method: Method) -> float:
+        """The ε of all rounds, each of them spending this, about what is promised."""
+        every, age = self.target.every or 1, self.aggregate_at - self.collect_at
+        if math.isinf(spent):
+            return self.target.epsilon if math.isinf(self.classical_epsilon) else math.inf
+        loss = steady_epsilon(
+            self.client.process,
+            every,
+            spent,
+            age,
+            self.target.promise,
+            self.release,
+            method,
+            self.target.rounds,
+        )
+        return min(loss, self.target.epsilon) if spent <= self.classical_epsilon else loss
 
     def spent(self, scale: float) -> float:
         """The classical ε of a release with noise of this scale."""

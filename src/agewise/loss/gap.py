@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -53,8 +55,24 @@ def classical_fresh(problem: Problem) -> float:
 
     What anyone gets without ageing, with the same trust: every client (or once the server) adds
     noise for the target in the aggregation slot itself, and the server makes the best linear
-    estimate of what it hears.
+    estimate of what it hears. Several rounds share the target; for ever, there is nothing to share.
     """
-    alone = problem.replace(estimator="best", capacity=None, objective="exact")
+    if problem.rounds is None:  # no share of a budget is left for a release without end
+        return nothing_collected(problem, [0] * len(problem.clients))
+    share = float(problem.rounds)
+    members = [
+        client if client.epsilon is None else replace(client, epsilon=client.epsilon / share)
+        for client in problem.clients
+    ]
+    alone = problem.replace(
+        clients=members,
+        epsilon=problem.epsilon / share,
+        estimator="best",
+        capacity=None,
+        objective="exact",
+        rounds=1,
+        every=None,
+        promise="present",
+    )
     known = known_tables(alone, (problem.aggregate_at,))
     return best_of(alone, known, np.zeros(len(alone.clients), dtype=np.intp), (), {}).gap

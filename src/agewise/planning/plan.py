@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agewise.loss.bound import Evaluation
+from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.planning.proof import Proof, proof_to_data
 from agewise.problem import Problem
 from agewise.report.tables import (
@@ -205,7 +206,11 @@ class Plan:
     def title(self) -> str:
         """What the plan is for, in a line."""
         problem = self.problem
-        return f"{problem.name}: aggregate in slot {problem.aggregate_at}, ε = {problem.epsilon:g}"
+        again = "" if problem.rounds == 1 else f", {rounds_in_words(problem)}"
+        return (
+            f"{problem.name}: aggregate in slot {problem.aggregate_at}{again}, ε = "
+            f"{problem.epsilon:g}"
+        )
 
     def table(self, most: int | None = None) -> tuple[list[str], list[list[str]]]:
         """Headings, and a row for each client (of the first `most`)."""
@@ -234,6 +239,8 @@ class Plan:
         square = self._loss_unit
         facts = [] if self.verdict is None else [("verdict", self.verdict)]
         facts.append(("noise", self.trust))
+        if self.problem.rounds != 1 or self.problem.promise != "present":
+            facts.append(("ε is about", promise_in_words(self.problem)))
         capacity = self.problem.capacity
         crowded = capacity is not None and capacity < len(self.assignments)
         fresh = f"{self.classical_fresh:.6g}{square}, server's knowledge used"

@@ -43,6 +43,8 @@ LONGEST_GAP = 100_000
 """Slots between two releases, and the age of a release, are at most this many."""
 COUNTED = 1000
 """So many later releases are counted one by one; of more, all there will ever be are counted."""
+FEW = 30
+"""Up to so many rounds every one of them is looked at with those before and after it."""
 GAPS = 4096
 """Gaps that a rule is checked for one by one, over all slots of the day."""
 
@@ -55,13 +57,14 @@ def steady_epsilon(
     promise: Promise = "present",
     release: Learner | ArrayLike | str | None = None,
     method: Method = "exact",
+    rounds: int | None = None,
 ) -> float:
     """Return the ε that a client keeps to for ever, collecting once `every` so many slots.
 
     Each release has `classical_epsilon` and is published `age` slots after it was collected. It is the
     mean of the states with Laplace noise, or of what a learner or a table (one row per state) makes of
     them; `release="any"`: any mechanism of that ε. `promise` says what ε is about (see
-    `agewise.privacy.steady`). With `any_prior` and `spectral`, earlier releases are carried on as one
+    `agewise.privacy.steady`). `rounds` is how many releases there are in all (None: no end). With `any_prior` and `spectral`, earlier releases are carried on as one
     number for all pairs of states.
 
     Guarantees
@@ -77,8 +80,8 @@ def steady_epsilon(
     0.3712
     """
     spent = positive("classical_epsilon", classical_epsilon)
-    rounds = _Rounds.checked(process, every, age, promise, method)
-    return rounds.epsilon(release_losses(spent, process.states, release))
+    plan = _Rounds.checked(process, every, age, promise, method, rounds)
+    return plan.epsilon(release_losses(spent, process.states, release))
 
 
 def affordable_epsilon(
@@ -89,6 +92,7 @@ def affordable_epsilon(
     promise: Promise = "every_moment",
     release: Learner | ArrayLike | str | None = None,
     method: Method = "exact",
+    rounds: int | None = None,
 ) -> float:
     """Return the classical ε that each release may have, for ever, at a target of `epsilon`.
 
@@ -106,16 +110,16 @@ def affordable_epsilon(
     0.0842
     """
     target = positive("epsilon", epsilon)
-    rounds = _Rounds.checked(process, every, age, promise, method)
+    plan = _Rounds.checked(process, every, age, promise, method, rounds)
     unit = release_losses(1.0, process.states, release)
-    if unit.max() == 0 or rounds.without_noise() <= target:
+    if unit.max() == 0 or plan.without_noise() <= target:
         return math.inf
     low, high = 0.0, target
-    while high < LARGEST_LOSS and rounds.epsilon(high * unit) <= target:
+    while high < LARGEST_LOSS and plan.epsilon(high * unit) <= target:
         low, high = high, 2 * high
     while high - low > 1e-7 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if rounds.epsilon(middle * unit) <= target else (low, middle)
+        low, high = (middle, high) if plan.epsilon(middle * unit) <= target else (low, middle)
         if high < 1e-12 * target:
             return 0.0
     return low
@@ -189,29 +193,48 @@ class _Rounds:
     age: int
     promise: Promise
     method: Method
+    rounds: int | None = None
 
     @staticmethod
     def checked(
-        process: Process, every: int, age: int, promise: Promise, method: Method
+        process: Process,
+        every: int,
+        age: int,
+        promise: Promise,
+        method: Method,
+        rounds: int | None = None,
     ) -> _Rounds:
         whole("every", every, 1, LONGEST_GAP)
         whole("age", age, 0, LONGEST_GAP)
         one_of("method", method, ("exact", "any_prior", "spectral"))
-        if promise not in ("present", "every_moment"):
-            if isinstance(promise, str):
-                raise InvalidInput(
-                    "promise", repr(promise), "present, every_moment or a whole number of slots"
-                )
-            whole("promise", promise, 0)
-        _refuse_lasting(process)
-        return _Rounds(process, int(every), int(age), promise, method)
+        check_promise(promise)
+        if rounds is not None:
+            whole("rounds", rounds, 1)
+        if rounds != 1:
+            check_lasting(process)
+        return _Rounds(process, int(every), int(age), promise, method, rounds)
+
+    def _known(self, way: _Way, each: Array) -> Array:
+        """What all releases so far tell at the last of them, however many there are at most."""
+        if self.rounds is None or self.rounds > COUNTED:
+            return steady_losses(lambda losses: way(losses)[0], each)
+        losses = each
+        for _ in range(self.rounds - 1):  # it never falls from round to round
+            following = way(losses)[0] + each
+            if (following <= losses * (1 + 1e-12)).all():
+                return steady_losses(lambda one: way(one)[0], each)
+            losses = following
+        return losses
 
     def epsilon(self, release: Array) -> float:
         """The bound for ever, of releases with these pairwise losses."""
         each = np.broadcast_to(release, (self.process.day, *release.shape))
-        known = steady_losses(lambda losses: self._back(losses)[0], each)
+        known = self._known(self._back, each)
         if self.promise == "present" or math.isinf(known.max()):
             return float(self._published(known).max())
+        most = math.inf
+        if self.rounds is not None and self.rounds <= FEW:
+            most = self._at_any_time(each)
         back = math.inf if self.promise == "every_moment" else int(self.promise)
         worst = float(self._published(known).max())
         reach = back - self.age  # slots before the last collection that are asked about
@@ -220,19 +243,32 @@ class _Rounds:
         # Position p: p slots before the next release, every − p after the one before it.
         places = np.arange(1, self.every + 1)
         later = 1 + (np.minimum(reach, 2**53) - places) // self.every
+        if self.rounds is not None:
+            later = np.minimum(later, self.rounds - 1)
         before, after = self._before(known), None
         told = each
         last = int(later.max())
         if last > COUNTED:
             told = steady_losses(lambda losses: self._fore(losses)[0], each)
             both = before + self._after(told)
-            return max(worst, float(both.max()))
+            return min(most, max(worst, float(both.max())))
         for number in range(1, last + 1):
             if (later == number).any():
                 after = self._after(told)
                 asked = later == number
                 worst = max(worst, float((before + after)[asked].max()))
             told = self._fore(told)[0] + each
+        return min(most, worst)
+
+    def _at_any_time(self, each: Array) -> float:
+        """What a few releases tell about any slot, those before and after it counted."""
+        back, fore = [each], [each]
+        for _ in range(1, self.rounds or 1):
+            back.append(self._back(back[-1])[0] + each)
+            fore.append(self._fore(fore[-1])[0] + each)
+        worst = max(float(back[-1].max()), float(fore[-1].max()))
+        for one, other in zip(back[:-1], reversed(fore[:-1]), strict=True):
+            worst = max(worst, float((self._before(one) + self._after(other)).max()))
         return worst
 
     def rule(self, release: Array) -> float:
@@ -310,7 +346,17 @@ class _Gaps:
         return np.asarray(self.at_least(losses)[self._least])
 
 
-def _refuse_lasting(process: Process) -> None:
+def check_promise(promise: Promise) -> None:
+    """Refuse what is no promise."""
+    if promise not in ("present", "every_moment"):
+        if isinstance(promise, str):
+            raise InvalidInput(
+                "promise", repr(promise), "present, every_moment or a whole number of slots"
+            )
+        whole("promise", promise, 0)
+
+
+def check_lasting(process: Process) -> None:
     """Refuse a process of which releases could tell more and more for ever."""
     if not process.markov:
         raise InvalidInput(
