@@ -71,7 +71,7 @@ def composed_epsilon(
 
     Works forward from the oldest release (the order of the list does not matter): what tells two
     values of the record in one slot apart becomes what tells two values in the next one apart,
-    where that slot's own ε is added (`agewise.privacy.pairwise`). Releases of one slot add up first.
+    where that slot's own ε is added (`agewise.privacy.pairwise`). Releases of one slot add first.
     What is collected after `aggregate_at` tells about the record then, too: it is carried back in
     the same way, with the laws of the process forwards in time, and the two sums are added, since
     past and future are independent given the record's value in between.

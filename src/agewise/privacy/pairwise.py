@@ -43,8 +43,8 @@ LARGEST_LOSS = 300.0
 ROUNDS = 20_000
 """If so many rounds have led to no bound for ever, none is given."""
 _ULP = float(np.finfo(float).eps)
-_BLOCK = 2**20
-"""Numbers handled at once."""
+_BLOCK = 2**15
+"""Numbers handled at once: few enough to stay in the cache."""
 
 
 @dataclass(frozen=True)
