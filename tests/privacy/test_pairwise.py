@@ -1,4 +1,4 @@
-"""Pairwise losses of many releases: numbers of the theory, and each step against linear programs."""
+"""Pairwise losses of many releases: numbers of the theory, and steps against linear programs."""
 
 import itertools
 import math
@@ -53,8 +53,8 @@ def test_the_table_for_ever(paper_chains, client, every, present, ever):
     assert aw.steady_epsilon(chain, every, 0.1) == pytest.approx(present, abs=5.1e-6)
     both = aw.steady_epsilon(chain, every, 0.1, promise="every_moment")
     assert both == pytest.approx(ever, abs=5.1e-6)
-    assert aw.rule_epsilon(chain, every, 0.1) == pytest.approx(present, abs=5.1e-6)
-    rule = aw.rule_epsilon(chain, every, 0.1, promise="every_moment")
+    assert aw.privacy.rule_epsilon(chain, every, 0.1) == pytest.approx(present, abs=5.1e-6)
+    rule = aw.privacy.rule_epsilon(chain, every, 0.1, promise="every_moment")
     assert rule == pytest.approx(ever, abs=5.1e-6)
 
 

@@ -159,6 +159,10 @@ def _totals(
             else total
             for slot, total in zip(slots, totals, strict=True)
         ]
+    for place, slot in enumerate(slots):  # never below what one of them states by itself
+        alike = (e for e in own if e.aggregate_at == slot and e.mixing == method)
+        stated = max((e.aged_epsilon for e in alike), default=0.0)
+        totals[place] = replace(totals[place], aged=max(totals[place].aged, stated))
     return [
         Total(
             total.aged + other,

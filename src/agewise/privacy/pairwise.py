@@ -1,15 +1,16 @@
 """Pairwise losses: what all releases so far tell two values of a record apart by.
 
 L[x, x′] bounds ln v(x)/v(x′), where v is the likelihood of everything released, as a function of
-the record's value in one slot. A release adds its own pairwise losses. From one slot to another, with
-rows K of the old value given the new one, L becomes
+the record's value in one slot. A release adds its own pairwise losses. From one slot to another,
+with rows K of the old value given the new one, L becomes
 
     L′[y, y′] = max of ln(K[y]·v / K[y′]·v) over all v > 0 with v(x) ≤ e^{L[x,x′]} v(x′):
 
-a linear-fractional program, whose maximum is at an extreme ray of the cone of the v's. On such a ray
-S − 1 constraints that form a spanning tree are tight. L is a metric, so that trees will do in which
-every state is either high or low and v(high) = e^{L[high,low]} v(low) on every edge: 2·S^{S−2} rays,
-32 for four states, for all pairs and many clients at once. Proofs: docs/theory.md, section 4.
+a linear-fractional program, whose maximum is at an extreme ray of the cone of the v's. On such a
+ray S − 1 constraints that form a spanning tree are tight. L is a metric, so that trees will do in
+which every state is either high or low and v(high) = e^{L[high,low]} v(low) on every edge:
+2·S^{S−2} rays, 32 for four states, for all pairs and many clients at once. Proofs: docs/theory.md,
+section 4.
 
 Rounding. With M the largest loss, scale a ray so that its least entry is 1: w = v − 1 lies in
 [0, e^M − 1]. A relative error r of the rows moves ln(1 + K[y]·w) by r·min(1, M) at most. The sums
@@ -42,8 +43,8 @@ LARGEST_LOSS = 300.0
 ROUNDS = 20_000
 """If so many rounds have led to no bound for ever, none is given."""
 _ULP = float(np.finfo(float).eps)
-_BLOCK = 2**20
-"""Numbers handled at once."""
+_BLOCK = 2**15
+"""Numbers handled at once: few enough to stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,9 @@ def release_losses(
 ) -> Array:
     """Return d `[S, S]`, the pairwise losses of one release of classical ε `epsilon`.
 
-    Laplace noise on the mean of a vector per state: ε‖f(x) − f(x′)‖₁ / max ‖f(x) − f(x′)‖₁. `release`
-    gives the vectors: a learner, a table with one row per state, or None for the states themselves.
+    Laplace noise on the mean of a vector per state: ε‖f(x) − f(x′)‖₁ / max ‖f(x) − f(x′)‖₁.
+    `release` gives the vectors: a learner, a table with one row per state, or None for the states
+    themselves.
     "any" is a mechanism of which only ε is known: ε for every two states.
     """
     if release is None:
@@ -177,7 +179,7 @@ def _by_trees(losses: Array, rows: Array) -> Array:
 @cache
 def _paths(size: int) -> Array:
     """How the logarithm of each entry of each ray adds up from the losses, `[rays · S, S²]`."""
-    paths = []
+    paths: list[Array] = []
     for code in itertools.product(range(size), repeat=size - 2):
         edges = _tree(code, size)
         for first_is_high in (True, False):
@@ -246,8 +248,8 @@ def steady_losses(age: Callable[[Array], Array], release: Array) -> Array:
     """Return a bound on all of L₁ = d, L₂ = age(L₁) + d, L₃ = ...; infinite where none was found.
 
     `age` never falls where losses grow. Then any L with age(L) + d ≤ L is such a bound: L₁ = d ≤ L,
-    and L_n ≤ L gives L_{n+1} ≤ age(L) + d ≤ L. The iterates themselves lie *below* their limit. So a
-    little more than d is released in each round, until losses are found that pass that check.
+    and L_n ≤ L gives L_{n+1} ≤ age(L) + d ≤ L. The iterates themselves lie *below* their limit. So
+    a little more than d is released in each round, until losses are found that pass that check.
     """
     little = 1e-9 * release.max()
     more = all_pairs(np.full(len(release), little), release.shape[-1])

@@ -1,11 +1,11 @@
 """For ever: what a client that releases again and again tells, and what it may spend each time.
 
-Three promises. `present`: at every publication, about the record's value then. `every_moment`: about
-its value at any time, counting what was released before and after. A whole number H: at every
-publication, about the values of the last H slots.
+Three promises. `present`: at every publication, about the record's value then. `every_moment`:
+about its value at any time, counting what was released before and after. A whole number H: at
+every publication, about the values of the last H slots.
 
-Everything here is the pairwise account of `agewise.privacy.pairwise`, and needs a Markov process that
-is known and forgets its past.
+Everything here is the pairwise account of `agewise.privacy.pairwise`, and needs a Markov process
+that is known and forgets its past.
 """
 
 from __future__ import annotations
@@ -61,16 +61,17 @@ def steady_epsilon(
 ) -> float:
     """Return the ε that a client keeps to for ever, collecting once `every` so many slots.
 
-    Each release has `classical_epsilon` and is published `age` slots after it was collected. It is the
-    mean of the states with Laplace noise, or of what a learner or a table (one row per state) makes of
-    them; `release="any"`: any mechanism of that ε. `promise` says what ε is about (see
-    `agewise.privacy.steady`). `rounds` is how many releases there are in all (None: no end). With `any_prior` and `spectral`, earlier releases are carried on as one
-    number for all pairs of states.
+    Each release has `classical_epsilon` and is published `age` slots after it was collected. It is
+    the mean of the states with Laplace noise, or of what a learner or a table (one row per state)
+    makes of them; `release="any"`: any mechanism of that ε. `promise` is "present", "every_moment"
+    or a number of slots H: what ε is about (see `agewise.privacy.steady`), and `rounds`
+    how many releases there are in all (None: no end). With `any_prior` and `spectral`, earlier
+    releases are carried on as one number for all pairs of states.
 
     Guarantees
-        An upper bound at every one of infinitely many publications, however many came before, for a
-        Markov process and the adversary of `method`; in a process that depends on the slot of the day,
-        whichever slot the first release is in. Infinite where no bound was found.
+        An upper bound at every one of infinitely many publications, for a Markov process and the
+        adversary of `method`; in a process that depends on the slot of the day, whichever slot the
+        first release is in. Infinite where no bound was found.
 
     >>> from agewise import birth_death
     >>> chain = birth_death(up=0.4, down=0.4, states=[20, 50, 100, 200])
@@ -99,8 +100,8 @@ def affordable_epsilon(
     The inverse of `steady_epsilon`, whose arguments it takes.
 
     Guarantees
-        `steady_epsilon` of what is returned is at most `epsilon`. Short of the largest such value by
-        0.001 % or less. Infinite where no noise is needed; 0 where nothing was found to do.
+        `steady_epsilon` of what is returned is at most `epsilon`, and one that is 0.01 % larger
+        is above it. Infinite where no noise is needed; 0 where nothing was found to do.
 
     >>> from agewise import birth_death
     >>> chain = birth_death(up=0.1, down=0.2, states=[20, 50, 100, 200])
@@ -136,13 +137,18 @@ def rule_epsilon(
 ) -> float:
     """Return the ε of a rule that a client can be held to without knowing the future.
 
-    The rule: at most one release in any `every` slots in a row, each of at most `classical_epsilon`,
-    published `age` slots after its collection or later.
+    The rule: at most one release in any `every` slots in a row, each of at most
+    `classical_epsilon`, published `age` slots after its collection or later.
 
     Guarantees
-        An upper bound for every sequence of releases that keeps to the rule, at whatever gaps. It is
-        proven by letting each pair of states have its worst gap in each round; that longer gaps never
-        hurt is not assumed. Never below `steady_epsilon` by more than its tolerance (1e-6 of it).
+        An upper bound for every sequence of releases that keeps to the rule, at whatever gaps. It
+        lets each pair of states have its worst gap in each round; that longer gaps never hurt is
+        not assumed. Never below `steady_epsilon`, but for the tolerance of both (about 1e-8).
+
+    >>> from agewise import birth_death
+    >>> chain = birth_death(up=0.1, down=0.2, states=[20, 50, 100, 200])
+    >>> round(rule_epsilon(chain, every=10, classical_epsilon=0.1, promise="every_moment"), 4)
+    0.1375
     """
     spent = positive("classical_epsilon", classical_epsilon)
     one_of("promise", promise, ("present", "every_moment"))
