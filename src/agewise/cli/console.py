@@ -21,7 +21,7 @@ from agewise.learning import Estimator, learner_of
 from agewise.mechanism import Kind
 from agewise.mixing import Method, assumption
 from agewise.privacy.calibration import Rule
-from agewise.problem import Problem
+from agewise.problem import Problem, Trust
 from agewise.scenario import load_scenario
 from agewise.scenarios import BUILT_IN
 
@@ -67,6 +67,20 @@ LearnerOption = Annotated[
 ]
 MechanismOption = Annotated[
     Kind | None, typer.Option(help="The noise: laplace, or gaussian, which needs --delta.")
+]
+NoiseOption = Annotated[
+    Trust | None,
+    typer.Option(
+        help="Who adds the noise: each client, or once the server, which then sees the clients' "
+        "means as they are."
+    ),
+]
+ServerNoiseOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-server-noise/--forbid-server-noise",
+        help="Each client's policy about noise that the server is to add.",
+    ),
 ]
 DeltaOption = Annotated[
     float | None, typer.Option(help="The δ of the target (ε, δ), with gaussian noise.")

@@ -197,14 +197,7 @@ class OneDraw:
 
         with self._reopened() as ledger:
             stored = json.loads(ledger.record(self.run, make).payload)
-        asked = json.loads(json.dumps(due.facts()))
-        for name, value in asked.items():
-            if stored.get(name) != value:
-                raise LedgerDamaged(
-                    f"the server's ledger {self.path} holds a draw of run {self.run} for another "
-                    f"sum ({name} differs) than the run's journal gives. Nothing is published: a "
-                    "second draw would tell more than the clients were promised. Start a new run."
-                )
+        self._refuse_other(stored, due)
         return tuple(stored["aggregate"])
 
     def record(self) -> str | None:
@@ -219,10 +212,24 @@ class OneDraw:
         """The record of a draw: made now, or taken over."""
         if self.published is not None:
             facts: dict[str, Any] = json.loads(self.published)
+            self._refuse_other(facts, due)
             return facts
         noised = self._noised(due)
         aggregate = np.atleast_1d(noised.value).tolist()
         return {**due.facts(), "drawn_scale": noised.scale, "aggregate": aggregate}
+
+    def _refuse_other(self, stored: dict[str, Any], due: Sum) -> None:
+        """Raise if a recorded draw is not one for this sum."""
+        asked = json.loads(json.dumps(due.facts()))
+        off = [name for name, value in asked.items() if stored.get(name) != value]
+        if not off and not stored["drawn_scale"] >= due.scale:
+            off = ["drawn_scale"]
+        if off or len(stored["aggregate"]) != len(due.value):
+            raise LedgerDamaged(
+                f"the draw of run {self.run} in the server's ledger is for another sum than the "
+                f"run's journal gives ({', '.join(off) or 'aggregate'}). Nothing is published: a "
+                "second draw would tell more than the clients were promised. Start a new run."
+            )
 
     def _noised(self, due: Sum) -> Noised:
         mechanism, value = MECHANISMS[due.mechanism], np.asarray(due.value)

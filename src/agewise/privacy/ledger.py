@@ -72,7 +72,6 @@ class Ledger:
         "nothing is released from it. Set it aside and count its client's budget as spent: an "
         "older copy would forget what was released since."
     )
-    """What to do about a damaged one."""
 
     def __init__(self, path: Path | str | None) -> None:
         self.path = Path("memory") if path is None else Path(path).absolute()
@@ -201,11 +200,9 @@ class Ledger:
             was returned. However many processes share the file, the total never exceeds the
             policy. Raises `BudgetExceeded` with nothing recorded.
         """
-
-        def check(known: list[Event], new: Event) -> None:
-            enforce(policy, known, new, process, method, law)
-
-        return self.record(key, make, check)
+        return self.record(
+            key, make, lambda known, new: enforce(policy, known, new, process, method, law)
+        )
 
     def record(
         self,
