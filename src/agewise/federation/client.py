@@ -152,6 +152,7 @@ def announced_noise(value: Array, terms: Terms, scale: float, *, private: bool) 
     if not private:
         return Noised(value, scale, None, private=False)
     failure = terms.classical_delta
+    scale *= 1 + 4 * float(np.finfo(float).eps)  # OpenDP's map rounds up
     spent = MECHANISMS[terms.target.mechanism].certified(terms.sensitivity, scale, failure)
     return Noised(value, scale, spent, private=True, failure=failure)
 

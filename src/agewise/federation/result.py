@@ -77,6 +77,7 @@ class RunResult:
             ("model", shorten(model, 300)),
             ("clients", counted(len(self.participants), "client")),
             ("private", "yes" if self.private else "no: a seeded stand-in for noise"),
+            ("trust", self.statement.trust),
             ("expected loss", f"{self.plan.gap:.6g}"),
             ("nothing collected", f"{self.plan.nothing_collected:.6g}"),
             ("classical, fresh", f"{self.plan.classical_fresh:.6g}, server's knowledge used"),
