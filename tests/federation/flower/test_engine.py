@@ -158,7 +158,7 @@ def test_a_run_that_left_no_result_is_submitted_again(tmp_path, federation, monk
     [
         (RESULT, lambda text: text[: len(text) // 2], "EOF while parsing"),
         (RESULT, lambda text: text.replace('"run": "', '"run": "other '), "of run 'other "),
-        (RESULT, lambda text: text.replace('"version": 1', '"version": 2'), "version"),
+        (RESULT, lambda text: text.replace('"version": 2', '"version": 1'), "version"),
         (RESULT, lambda _: "[]", "should be an object"),
         (STEPS, lambda text: text + "{}\n", "line 19"),
     ],
