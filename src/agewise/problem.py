@@ -247,6 +247,12 @@ class Problem:
             raise InvalidInput("objective", f"{self.objective!r} with many rounds", "exact")
         for member in members:
             check_lasting(member.process)
+            if self.every % member.process.day:
+                raise InvalidInput(
+                    "every",
+                    self.every,
+                    f"a multiple of {member.process.day} slots: whole days of the process",
+                )
             if member.law is not None:
                 raise InvalidInput(
                     f"law of client {member.name!r}",

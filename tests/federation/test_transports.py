@@ -19,7 +19,7 @@ class InProcess(TransportContract):
     def place(self, tmp_path):
         self.folder = tmp_path
         settings = Settings(run="run", seed=7, stand_in=False, ledgers=str(tmp_path))
-        self.run = local._LocalRun(PLAN, settings, None, None)
+        self.run = local.LocalRun(PLAN, settings, None, None)
 
     def released(self, name):
         path = ledger_file(self.folder, name)

@@ -22,7 +22,7 @@ from agewise.mechanism import Kind
 from agewise.mixing import Method, assumption
 from agewise.privacy.calibration import Rule
 from agewise.problem import Problem, Trust
-from agewise.scenario import load_scenario
+from agewise.scenario import FOREVER, load_scenario
 from agewise.scenarios import BUILT_IN
 
 people = Console(stderr=True)
@@ -54,6 +54,21 @@ NoiseOption = Annotated[
     typer.Option(
         help="Who adds the noise: each client (client; nobody is trusted), or once the server "
         "(server; it sees the clients' means as they are)."
+    ),
+]
+RoundsOption = Annotated[
+    str | None,
+    typer.Option(metavar="N|forever", help="How often all this is done; 1 unless told otherwise."),
+]
+EveryOption = Annotated[
+    int | None, typer.Option(help="Slots from one round to the next, with --rounds.")
+]
+PromiseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="present|every_moment|H",
+        help="What ε is about over all rounds: the value at each publication, at any time, or in "
+        "the last H slots.",
     ),
 ]
 LevelOption = Annotated[
@@ -157,7 +172,28 @@ def read_problem(scenario: str, **changes: Any) -> Problem:
         given["learner"] = learner_of({"kind": given["learner"]})
     if "level" in given:
         given["level"] = tuple(_level(text) for text in given["level"])
-    return load_scenario(scenario).replace(**given)
+    if "rounds" in given:
+        given["rounds"] = _rounds(given["rounds"])
+    if "promise" in given:
+        given["promise"] = _promise(given["promise"])
+    problem = load_scenario(scenario)
+    if "rounds" in given or "every" in given:  # one without the other is told by the problem
+        stated = {"rounds": problem.rounds, "every": problem.every}
+        given = {**stated, **given}
+    return problem.replace(**given)
+
+
+def _rounds(text: str) -> int | None:
+    if text == FOREVER:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidInput("--rounds", repr(text), f"a whole number, or {FOREVER}") from None
+
+
+def _promise(text: str) -> str | int:
+    return int(text) if text.isdecimal() else text
 
 
 def _level(text: str) -> Level:

@@ -16,6 +16,7 @@ from agewise.cli.console import (
     DeltaOption,
     EpsilonOption,
     EstimatorOption,
+    EveryOption,
     JsonOption,
     LearnerOption,
     LevelOption,
@@ -23,6 +24,8 @@ from agewise.cli.console import (
     MixingOption,
     NoiseOption,
     OutOption,
+    PromiseOption,
+    RoundsOption,
     ScenarioArgument,
     assumptions,
     console,
@@ -63,6 +66,9 @@ def plan(
     delta: DeltaOption = None,
     objective: Annotated[Objective | None, typer.Option(help="What to minimise.")] = None,
     noise: NoiseOption = None,
+    rounds: RoundsOption = None,
+    every: EveryOption = None,
+    promise: PromiseOption = None,
     capacity: CapacityOption = None,
     method: Annotated[SearchMethod, typer.Option(help="How to search.")] = "certified",
     keep_best: Annotated[
@@ -92,6 +98,9 @@ def plan(
         delta=delta,
         objective=objective,
         noise=noise,
+        rounds=rounds,
+        every=every,
+        promise=promise,
         capacity=capacity,
     )
     if keep_best and method != "certified":

@@ -165,7 +165,7 @@ def run_command(
             noise=noise,
         )
         _refuse_repetitions(chosen, repetitions)
-        folder = _fresh(out, chosen.problem.name)
+        folder = fresh_folder(out, chosen.problem.name)
         policy = None
         limits = (max_aged_epsilon, max_classical_epsilon, window, max_delta)
         if limits != (None,) * 4 or not allow_server_noise:
@@ -286,7 +286,7 @@ def _clients_in(folder: Path) -> int:
         return 0
 
 
-def _fresh(out: Path, name: str) -> Path:
+def fresh_folder(out: Path, name: str) -> Path:
     """A folder that does not exist yet, named after the scenario and the time."""
     plain = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in name)
     stem = f"{plain[:60]}-{datetime.now():%Y%m%d-%H%M%S}"

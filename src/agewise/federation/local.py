@@ -81,7 +81,7 @@ def run_locally(
         drop=gone,
     )
     given = None if isinstance(sources, str | Path) else sources
-    run = _LocalRun(plan, settings, given, None)
+    run = LocalRun(plan, settings, given, None)
     run.prepare(None if folder is None else Path(folder))
     run.settings = settings = replace(settings, started=time.time())  # slot 1 begins now
     place = None if folder is None else RunFolder.create(Path(folder), plan, settings)
@@ -103,7 +103,7 @@ def resume_locally(
                 "missing" if settings.own_sources else "given",
                 "the sources that the run was begun with, and only then",
             )
-        run = _LocalRun(plan, settings, sources, place)
+        run = LocalRun(plan, settings, sources, place)
         if plan.problem.noise == "server":
             place.draw(settings).refuse_unopened()
         place.rebuild(run.server, settings)
@@ -140,7 +140,7 @@ def rehearse(
     for index in range(count):
         seed = int(generator.integers(2**63))
         settings = Settings(run="rehearsal", seed=seed, stand_in=True)
-        run = _LocalRun(plan, settings, None, None, recording=False)
+        run = LocalRun(plan, settings, None, None, recording=False)
         losses[index] = run.carry_out(None, None).realised_loss
         if progress is not None:
             progress(index + 1, count)
@@ -154,7 +154,7 @@ def replay(plan: Plan, sources: Mapping[str, DataSource]) -> RunResult:
     The result must not leave the machine: no ledger knows of it.
     """
     settings = Settings(run="replay", seed=0, stand_in=False)
-    return _LocalRun(plan, settings, sources, None, recording=False).carry_out(None, None)
+    return LocalRun(plan, settings, sources, None, recording=False).carry_out(None, None)
 
 
 def refuse_stand_in(stand_in: bool, sources: Mapping[str, DataSource] | Path | str | None) -> None:
@@ -220,7 +220,7 @@ class LocalTransport:
             self._virtual = max(self._virtual, until)
 
 
-class _LocalRun:
+class LocalRun:
     """One run under way: the server, and the clients as they are needed."""
 
     def __init__(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from agewise.loss.estimator import coordinate_gaps
 from agewise.report.drawing import (
@@ -21,6 +22,7 @@ from agewise.report.drawing import (
 
 if TYPE_CHECKING:
     from agewise.federation.result import RunResult
+    from agewise.federation.rounds import RoundsResult
 
 
 def run_figure(result: RunResult) -> Figure:
@@ -79,4 +81,38 @@ def model_figure(result: RunResult) -> Figure:
             axes.set_xlabel(f"state of a record{unit}")
             axes.set_ylabel("share of the records")
         axes.set_title(f"{verbatim(problem.name)}: estimate ± 2 standard errors")
+    return figure
+
+
+def rounds_figure(result: RoundsResult) -> Figure:
+    """ε over time beside the classical sum, and what was published in each round."""
+    problem, rounds = result.plan.problem, result.rounds
+    numbers = [one.number for one in rounds]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(10, 6.4), layout="constrained")
+        spent, told = figure.subplots(2, 1, sharex=True)
+        if rounds[-1].epsilon is not None:
+            aged = [one.epsilon or 0.0 for one in rounds]
+            classical = [one.classical or 0.0 for one in rounds]
+            spent.plot(numbers, classical, color=COLOURS[1], label="classical sum, worst")
+            spent.plot(numbers, aged, color=COLOURS[0], label=f"ε ({problem.promise}), worst")
+            spent.axhline(problem.epsilon, color="#333333", linestyle=":", label="target")
+            spent.set_yscale("log")
+            spent.legend(loc="center right")
+        else:
+            spent.text(0.5, 0.5, "nothing is private here", transform=spent.transAxes, ha="center")
+        spent.set_ylabel("ε of all rounds so far")
+        unit = f" ({problem.release_unit})" if problem.release_unit else ""
+        value = np.array([one.aggregate[0] for one in rounds])
+        error = np.sqrt([one.expected_gap for one in rounds])
+        told.fill_between(numbers, value - error, value + error, color=COLOURS[0], alpha=0.2)
+        told.plot(numbers, value, color=COLOURS[0], label="published, ± expected error")
+        if all(one.truth is not None for one in rounds):
+            truth = [one.truth[0] for one in rounds if one.truth is not None]
+            told.plot(numbers, truth, color="#333333", linewidth=1.0, label="truth (simulated)")
+        told.legend(loc="upper right")
+        told.set_xlabel("round")
+        told.set_ylabel(f"published{unit}")
+        told.xaxis.set_major_locator(MaxNLocator(integer=True))
+        figure.suptitle(f"{problem.name}: {len(rounds)} rounds")
     return figure

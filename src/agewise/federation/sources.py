@@ -64,6 +64,66 @@ class SimulatedRecords:
         return draw_states(np.broadcast_to(law, (samples, law.size)), rng), rng
 
 
+class RoundRecords:
+    """One client's simulated records, slot after slot through all rounds."""
+
+    def __init__(self, client: Client, seed: int) -> None:
+        self.client = client
+        self._rng = client_generator(seed, client.name, "records")
+        self._path: list[Any] = []
+
+    def at(self, slot: int) -> Any:
+        """The state of each record in a slot, counted from the first round's first."""
+        process, samples = self.client.process, self.client.samples
+        while len(self._path) < slot:
+            now = len(self._path)
+            if now:
+                rows = np.cumsum(process.kernel(now, now + 1), axis=1)[self._path[-1]]
+            else:
+                law = np.cumsum(process.law(1))
+                rows = np.broadcast_to(law, (samples, law.size))
+            self._path.append(draw_states(rows, self._rng))
+        return self._path[slot - 1]
+
+    def later(self, before: int) -> LaterRecords:
+        """The records of a round that so many slots lie before."""
+        return LaterRecords(self, before)
+
+
+class LaterRecords(SimulatedRecords):
+    """Simulated records of one round among many."""
+
+    def __init__(self, path: RoundRecords, before: int) -> None:
+        self.path, self.before, self.client = path, before, path.client
+
+    def collect(self, slot: int, samples: int) -> Array:  # noqa: ARG002  (as many as it has)
+        return np.asarray(self.client.process.states[self.path.at(self.before + slot)])
+
+    def present(
+        self,
+        collect_at: int,  # noqa: ARG002  (records follow one path)
+        aggregate_at: int,
+        samples: int,  # noqa: ARG002
+        table: Array,
+    ) -> Array:
+        """The mean of `table` `[S, d]` in slot `aggregate_at`."""
+        return np.asarray(table[self.path.at(self.before + aggregate_at)].mean(axis=0))
+
+
+class Shifted:
+    """A source whose slots are counted from later on."""
+
+    def __init__(self, source: DataSource, before: int) -> None:
+        self.source, self.before = source, before
+
+    def check(self, slot: int, samples: int) -> None:
+        """Ask the source about the later slot."""
+        self.source.check(self.before + slot, samples)
+
+    def collect(self, slot: int, samples: int) -> Array:
+        return self.source.collect(self.before + slot, samples)
+
+
 class RecordedReadings:
     """A client's records by slot, as read from a file."""
 

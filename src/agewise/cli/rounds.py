@@ -1,0 +1,184 @@
+"""rounds: carry a plan out again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from agewise.cli.console import (
+    EpsilonOption,
+    EstimatorOption,
+    EveryOption,
+    JsonOption,
+    LevelOption,
+    NoiseOption,
+    PromiseOption,
+    RoundsOption,
+    ScenarioArgument,
+    StartsAtOption,
+    console,
+    generator,
+    print_json,
+    progress_bar,
+    read_problem,
+    steps_bar,
+    wrote,
+)
+from agewise.cli.layout import Column, print_facts, print_table
+from agewise.cli.running import fresh_folder
+from agewise.errors import InvalidInput
+from agewise.federation.journal import RECORD
+from agewise.federation.rounds import Heard, Round, RoundsResult, resume_rounds, run_rounds
+from agewise.federation.server import OnMissing
+from agewise.planning import plan as make_plan
+from agewise.progress import Progress
+
+SPOKEN = 40
+"""Rounds up to which each is told as it comes in; of more, about so many."""
+
+SHOWN = 12
+"""Rounds in the table at the end: the first and the last ones."""
+
+FOR_EVER = 30
+"""Rounds of a plan without end that are carried out unless told otherwise."""
+
+commands = typer.Typer()
+
+
+@commands.command(
+    "rounds", epilog="Example: agewise rounds for_ever --now 365 --promise every_moment"
+)
+def rounds_command(
+    scenario: ScenarioArgument = "for_ever",
+    rounds: RoundsOption = None,
+    every: EveryOption = None,
+    promise: PromiseOption = None,
+    now: Annotated[
+        int | None,
+        typer.Option(help="Rounds to carry out now (default: all planned; 30 of a plan for ever)."),
+    ] = None,
+    epsilon: EpsilonOption = None,
+    estimator: EstimatorOption = None,
+    level: LevelOption = None,
+    noise: NoiseOption = None,
+    on_missing: Annotated[
+        OnMissing, typer.Option(help="What to do about a client that misses its slot.")
+    ] = "fail",
+    readings: Annotated[
+        Path | None,
+        typer.Option(help="CSV or Parquet with client, slot, value; slots go on over rounds."),
+    ] = None,
+    ledgers: Annotated[
+        Path | None, typer.Option(help="Folder of the clients' ledgers, kept from run to run.")
+    ] = None,
+    starts_at: StartsAtOption = 0,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="A client that never answers; may be repeated.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Reproducible records and noise: a rehearsal, NOT private.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder in which the run gets its own.")] = Path("runs"),
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the run in this folder; --now: rounds in all.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Carry a plan out round after round, and account for all rounds together.
+
+    The noise is set so that ε holds over all planned rounds, for ever if there is no end of them.
+    Every client keeps its account in its ledger and refuses a round that would break it. After
+    Ctrl-C, or to add rounds to a plan for ever, go on with --resume.
+    """
+    if resume is not None:
+        folder = resume
+        with steps_bar("rounds") as (say, advance):
+            result = resume_rounds(folder, rounds=now, heard=_telling(say, advance))
+    else:
+        problem = read_problem(
+            scenario,
+            epsilon=epsilon,
+            estimator=estimator,
+            level=level,
+            noise=noise,
+            rounds=rounds,
+            every=every,
+            promise=promise,
+        )
+        if problem.rounds == 1:
+            raise InvalidInput(
+                "--rounds", 1, "2 or more, or forever", "Use agewise run for one round."
+            )
+        with progress_bar("planning") as advance:
+            made = make_plan(problem, progress=advance)
+        count = FOR_EVER if now is None and problem.rounds is None else now
+        folder = fresh_folder(out, problem.name)
+        with steps_bar("rounds") as (say, advance):
+            result = run_rounds(
+                made,
+                None if seed is None else generator(seed),
+                rounds=count,
+                folder=folder,
+                sources=readings,
+                ledgers=ledgers,
+                on_missing=on_missing,
+                starts_at=starts_at,
+                drop=drop or (),
+                heard=_telling(say, advance),
+            )
+    picture = folder / "rounds.png"
+    result.plot(picture)
+    if as_json:
+        print_json({**result.to_dict(), "folder": str(folder)})
+    else:
+        _print(result)
+    wrote([folder / RECORD, picture])
+
+
+def _telling(say: Callable[[str], None], advance: Progress) -> Heard:
+    """Tell of rounds as they come in."""
+
+    def heard(one: Round, total: int) -> None:
+        advance(one.number, total)
+        if total <= SPOKEN or one.number % (total // SPOKEN) == 0 or one.missing:
+            spent = "" if one.epsilon is None else f"  ε {one.epsilon:.4g}"
+            lost = f"  [yellow]missing: {escape(', '.join(one.missing))}[/]" if one.missing else ""
+            say(f"round {one.number:>5}  {one.aggregate[0]:.6g}{spent}{lost}")
+
+    return heard
+
+
+def _print(result: RoundsResult) -> None:
+    problem = result.plan.problem
+    unit = escape(f" ({problem.release_unit})") if problem.release_unit else ""
+    columns = [
+        Column("round"),
+        Column("slot"),
+        Column(f"published{unit}"),
+        Column("± expected"),
+        Column("truth"),
+        Column("ε so far"),
+        Column("classical sum"),
+    ]
+    shown = list(result.rounds)
+    if len(shown) > SHOWN:
+        shown = shown[: SHOWN // 2] + shown[-SHOWN // 2 :]
+    rows = [
+        [
+            f"{one.number}",
+            f"{one.published_at}",
+            f"{one.aggregate[0]:.6g}",
+            f"{one.expected_gap**0.5:.4g}",
+            "" if one.truth is None else f"{one.truth[0]:.6g}",
+            "none" if one.epsilon is None else f"{one.epsilon:.6g}",
+            "none" if one.classical is None else f"{one.classical:.6g}",
+        ]
+        for one in shown
+    ]
+    screen = console()
+    print_table(screen, escape(result.plan.title), columns, rows)
+    print_facts(screen, [(name, escape(text)) for name, text in result.facts()])

@@ -1,0 +1,414 @@
+"""Many rounds: one run after the other while time moves on, each client's account carried on.
+
+The folder of a run of many rounds holds its settings, its plan, the clients' ledgers, and a folder
+for each round, which is the folder of an ordinary run. After every round the record of all of them
+is written anew. What was interrupted goes on in the round it was in.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agewise.checks import whole
+from agewise.documents import read_document
+from agewise.errors import InvalidInput
+from agewise.federation.journal import PLAN, RECORD, SETTINGS, RunFolder, probe_folder, write_whole
+from agewise.federation.local import LocalRun, refuse_stand_in, resume_locally
+from agewise.federation.result import RunResult, Watcher
+from agewise.federation.server import OnMissing
+from agewise.federation.settings import Clock, Settings, make_settings
+from agewise.federation.sources import DataSource, RoundRecords, Shifted, load_readings
+from agewise.planning import Plan
+from agewise.planning.promise import promise_in_words, rounds_in_words
+from agewise.privacy.account import Policy
+from agewise.report.tables import counted, html_facts, shorten, text_facts
+from agewise.wording import in_words, out_of_words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ROUNDS = "rounds.json"
+VERSION = 1
+
+MOST = 100_000
+"""Rounds of one run, at most."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What came of one round.
+
+    `published_at` counts slots from the first round's slot 1. The ε's are the largest of any
+    client, all rounds so far counted: `epsilon` about what is promised, `classical` the plain sum.
+    None where nothing is private. `realised_loss` and the `truth` that was estimated are known for
+    simulated records only.
+    """
+
+    number: int
+    run: str
+    published_at: int
+    aggregate: tuple[float, ...]
+    expected_gap: float
+    realised_loss: float | None
+    truth: tuple[float, ...] | None
+    epsilon: float | None
+    classical: float | None
+    participants: int
+    missing: tuple[str, ...]
+
+
+Heard = Callable[[Round, int], None]
+"""(what came of a round, rounds in all)."""
+
+
+@dataclass(frozen=True)
+class RoundsResult:
+    """The rounds that were carried out, in order."""
+
+    run: str
+    plan: Plan
+    rounds: tuple[Round, ...]
+    private: bool
+
+    @property
+    def models(self) -> list[Any]:
+        """What the learner makes of each round's aggregate."""
+        learner, states = self.plan.problem.learner, self.plan.problem.clients[0].process.states
+        return [learner.decode(np.asarray(one.aggregate), states) for one in self.rounds]
+
+    @property
+    def mean_loss(self) -> float | None:
+        """The mean of what the rounds lost, where that is known."""
+        losses = [one.realised_loss for one in self.rounds if one.realised_loss is not None]
+        return math.fsum(losses) / len(losses) if len(losses) == len(self.rounds) else None
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What there is to say about all rounds together."""
+        last, plan = self.rounds[-1], self.plan
+        unit = f" {plan.problem.release_unit}²" if plan.problem.release_unit else ""
+        facts = [
+            ("run", self.run),
+            ("rounds", f"{len(self.rounds):,} of {rounds_in_words(plan.problem)}"),
+            ("private", "yes" if self.private else "no: a seeded stand-in for noise"),
+            ("ε is about", promise_in_words(plan.problem)),
+        ]
+        if last.epsilon is not None and last.classical is not None:
+            most = max(one.epsilon or 0.0 for one in self.rounds)
+            facts += [
+                ("ε", f"{most:.6g} at most so far, any client; target {plan.problem.epsilon:g}"),
+                ("classical ε", f"{last.classical:.6g} in all, the plain sum"),
+            ]
+        facts.append(("expected loss", f"{plan.gap:.6g}{unit} in every round"))
+        if self.mean_loss is not None:
+            facts.append(("mean loss", f"{self.mean_loss:.6g}{unit} over the rounds"))
+        absent = sum(len(one.missing) for one in self.rounds)
+        if absent:
+            facts.append(("missing", f"{counted(absent, 'upload')} in all"))
+        return facts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record of all rounds as plain data."""
+        problem = self.plan.problem
+        return {
+            "version": VERSION,
+            "run": self.run,
+            "scenario": problem.name,
+            "rounds_planned": problem.rounds,
+            "every": problem.every,
+            "promise": problem.promise,
+            "target_epsilon": problem.epsilon,
+            "private": self.private,
+            "expected_gap": self.plan.gap,
+            "mean_loss": self.mean_loss,
+            "rounds": [in_words(asdict(one)) for one in self.rounds],
+        }
+
+    def to_json(self) -> str:
+        """Return the record of all rounds as a JSON document."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def plot(self, path: Path | str | None = None) -> Figure:
+        """Draw ε over time beside the classical sum, and the estimates; save it to `path`."""
+        from agewise.federation.pictures import rounds_figure  # noqa: PLC0415  (matplotlib)
+        from agewise.report.drawing import save_as  # noqa: PLC0415
+
+        figure = rounds_figure(self)
+        if path is not None:
+            save_as(figure, path)
+        return figure
+
+    def __repr__(self) -> str:
+        private = "private" if self.private else "not private: a seeded stand-in"
+        return f"RoundsResult({shorten(self.run, 60)!r}, {len(self.rounds)} rounds, {private})"
+
+    def __str__(self) -> str:
+        return text_facts(self.facts())
+
+    def _repr_html_(self) -> str:
+        return html_facts(self.facts())
+
+
+def run_rounds(
+    plan: Plan,
+    rng: np.random.Generator | None = None,
+    *,
+    rounds: int | None = None,
+    folder: Path | str | None = None,
+    sources: Mapping[str, DataSource] | Path | str | None = None,
+    ledgers: Path | str | None = None,
+    policy: Policy | None = None,
+    on_missing: OnMissing = "fail",
+    clock: Clock = "virtual",
+    slot_seconds: float = 60.0,
+    starts_at: int = 0,
+    drop: Iterable[str] = (),
+    watch: Watcher | None = None,
+    heard: Heard | None = None,
+) -> RoundsResult:
+    """Carry a plan out again and again in this process. See `agewise.run`."""
+    count = _checked_count(plan, rounds)
+    if sources is not None and rng is None and ledgers is None:
+        raise InvalidInput(
+            "ledgers",
+            "missing",
+            "a folder that keeps the clients' accounts from run to run",
+            "Records that are not simulated need one.",
+        )
+    refuse_stand_in(rng is not None, sources)
+    settings = replace(
+        make_settings(plan, rng, on_missing, clock, slot_seconds),
+        starts_at=whole("starts_at", starts_at, 0),
+        policy=policy,
+        readings=str(Path(sources).absolute()) if isinstance(sources, str | Path) else None,
+        own_sources=isinstance(sources, Mapping),
+        ledgers=None if ledgers is None else str(Path(ledgers).absolute()),
+        drop=tuple(drop),
+        started=time.time(),
+    )
+    given = sources if isinstance(sources, Mapping) else None
+    if folder is not None:
+        place = Path(folder)
+        _refuse_used(place)
+        place.mkdir(parents=True, exist_ok=True)
+        write_whole(place / PLAN, plan.to_json())
+        _write_settings(place, settings, count)
+        return _Fold(plan, settings, count, place, given).carry_out(watch, heard)
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary)
+        return _Fold(plan, settings, count, place, given).carry_out(watch, heard)
+
+
+def resume_rounds(
+    folder: Path | str,
+    *,
+    rounds: int | None = None,
+    sources: Mapping[str, DataSource] | None = None,
+    watch: Watcher | None = None,
+    heard: Heard | None = None,
+) -> RoundsResult:
+    """Go on with a run of many rounds, in the round it was in. See `agewise.resume`.
+
+    `rounds`, if given, is the number of rounds in all, from now on.
+    """
+    place = Path(folder)
+    plan, settings, count = load_rounds(place)
+    if settings.own_sources != (sources is not None):
+        raise InvalidInput(
+            "sources",
+            "missing" if settings.own_sources else "given",
+            "the sources that the run was begun with, and only then",
+        )
+    if rounds is not None:
+        count = _checked_count(plan, rounds)
+        _write_settings(place, settings, count)
+    return _Fold(plan, settings, count, place, sources).carry_out(watch, heard)
+
+
+def load_rounds(folder: Path) -> tuple[Plan, Settings, int]:
+    """Read plan, settings and number of rounds of a run; change nothing."""
+    try:
+        document = json.loads((folder / ROUNDS).read_text(encoding="utf-8"))
+        plan = Plan.from_json((folder / PLAN).read_text(encoding="utf-8"))
+        version = document.get("version") if isinstance(document, dict) else None
+        if version != VERSION:
+            raise InvalidInput("run folder", f"{folder} of version {version}", f"version {VERSION}")
+        settings = read_document(Settings, document["settings"], str(folder / ROUNDS))
+        count = whole("rounds", document["rounds"], 1, MOST)
+    except InvalidInput:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(
+            "run folder", f"{folder} ({error})", "the folder of a run of many rounds"
+        ) from None
+    return plan, settings, count
+
+
+def _checked_count(plan: Plan, rounds: int | None) -> int:
+    planned = plan.problem.rounds
+    if planned == 1:
+        raise InvalidInput("rounds", 1, "a plan for several", "Use run() for one round.")
+    if rounds is None:
+        if planned is None:
+            raise InvalidInput(
+                "rounds",
+                None,
+                "how many of them to carry out now",
+                "The plan is for ever; a run can be resumed with more of them.",
+            )
+        return planned
+    most = MOST if planned is None else planned
+    return whole("rounds", rounds, 1, most, "The plan's noise is for no more than that.")
+
+
+def _write_settings(place: Path, settings: Settings, count: int) -> None:
+    document = {"version": VERSION, "rounds": count, "settings": asdict(settings)}
+    write_whole(place / ROUNDS, json.dumps(document, indent=2, allow_nan=False))
+
+
+def _refuse_used(folder: Path) -> None:
+    if (folder / ROUNDS).exists() or (folder / SETTINGS).exists():
+        raise InvalidInput(
+            "run folder",
+            str(folder),
+            "a folder without a run",
+            "Resume that run, or give another folder.",
+        )
+    probe_folder("run folder", folder)
+
+
+class _Fold:
+    """A run of many rounds: what each of them is told, and what came of them."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        settings: Settings,
+        count: int,
+        place: Path,
+        sources: Mapping[str, DataSource] | None,
+    ) -> None:
+        self.plan, self.settings, self.count, self.place = plan, settings, count, place
+        self.every = plan.problem.every or plan.problem.aggregate_at
+        if settings.readings is not None:
+            last = (count - 1) * self.every + plan.problem.aggregate_at
+            sources = load_readings(settings.readings, last)
+        self.sources = sources
+        self.paths: dict[str, RoundRecords] = {}
+
+    def carry_out(self, watch: Watcher | None, heard: Heard | None) -> RoundsResult:
+        """Go through the rounds that are not done yet."""
+        done: list[Round] = []
+        for number in range(1, self.count + 1):
+            done.append(self._round(number, watch))
+            if heard is not None:
+                heard(done[-1], self.count)
+            result = self._result(done)
+            write_whole(self.place / RECORD, result.to_json())
+        return self._result(done)
+
+    def _result(self, done: list[Round]) -> RoundsResult:
+        private = not self.settings.stand_in
+        return RoundsResult(self.settings.run, self.plan, tuple(done), private)
+
+    def _round(self, number: int, watch: Watcher | None) -> Round:
+        """Carry one round out, or go on with it; one that is done is read from its folder."""
+        folder = self.place / f"{number:05d}"
+        finished = _finished(folder)
+        if finished is not None:
+            return finished
+        settings, sources = self._settings(number), self._sources(number)
+        if (folder / SETTINGS).exists():
+            result = resume_locally(folder, sources=sources, watch=watch)
+        else:  # nothing was ordered yet: orders follow the settings
+            run = LocalRun(self.plan, settings, sources, None)
+            run.prepare(folder)
+            opened = RunFolder.create(folder, self.plan, settings)
+            result = run.carry_out(opened, watch)
+        done = self._told(number, result)
+        write_whole(folder / ROUND, json.dumps(in_words(asdict(done)), allow_nan=False))
+        return done
+
+    def _settings(self, number: int) -> Settings:
+        """What one round is told: its own name and seed, and slots that are later."""
+        before, base = (number - 1) * self.every, self.settings
+        seed = int(np.random.default_rng([base.seed, number]).integers(2**63))
+        ledgers = base.ledgers or str((self.place / "ledgers").absolute())
+        return replace(
+            base,
+            run=f"{base.run}-{number:05d}",
+            seed=seed,
+            starts_at=base.starts_at + before,
+            started=base.started + before * base.slot_seconds,
+            ledgers=ledgers,
+            readings=None,
+            own_sources=True,
+        )
+
+    def _sources(self, number: int) -> dict[str, DataSource]:
+        before = (number - 1) * self.every
+        if self.sources is not None:
+            return {name: Shifted(one, before) for name, one in self.sources.items()}
+        for client in self.plan.problem.clients:
+            if client.name not in self.paths:
+                self.paths[client.name] = RoundRecords(client, self.settings.seed)
+        return {name: one.later(before) for name, one in self.paths.items()}
+
+    def _truth(self, number: int) -> tuple[float, ...]:
+        """The mean of all clients' simulated records at aggregation."""
+        problem = self.plan.problem
+        slot = (number - 1) * self.every + problem.aggregate_at
+        total: Any = 0.0
+        for weight, client in zip(problem.weights, problem.clients, strict=True):
+            table = problem.learner.table(client.process.states)
+            total = total + weight * table[self.paths[client.name].at(slot)].mean(axis=0)
+        return tuple(np.asarray(total).tolist())
+
+    def _told(self, number: int, result: RunResult) -> Round:
+        totals = [
+            (one.total_aged_epsilon, one.total_classical_epsilon)
+            for one in result.statement.clients
+            if one.total_aged_epsilon is not None and one.total_classical_epsilon is not None
+        ]
+        return Round(
+            number=number,
+            run=result.run,
+            published_at=(number - 1) * self.every + self.plan.problem.aggregate_at,
+            aggregate=result.aggregate,
+            expected_gap=result.plan.gap,
+            realised_loss=result.realised_loss,
+            truth=None if result.realised_loss is None else self._truth(number),
+            epsilon=max((aged for aged, _ in totals), default=None),
+            classical=max((spent for _, spent in totals), default=None),
+            participants=len(result.participants),
+            missing=tuple(result.missing),
+        )
+
+
+ROUND = "round.json"
+
+
+def _finished(folder: Path) -> Round | None:
+    """What came of a round that is done, from its folder."""
+    try:
+        document = json.loads((folder / ROUND).read_text(encoding="utf-8"))
+        document = {name: out_of_words(value) for name, value in document.items()}
+        document["aggregate"] = tuple(document["aggregate"])
+        document["missing"] = tuple(document["missing"])
+        if document["truth"] is not None:
+            document["truth"] = tuple(document["truth"])
+        return Round(**document)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            "run folder", f"{folder / ROUND} ({error})", "what the round wrote", "Remove the file."
+        ) from None
