@@ -42,7 +42,7 @@ def ratios(seed):
             total = aw.composed_epsilon(releases, chain, seen_at, method, stated, release).aged
             true = attack(chain.transition, prior, slots, outputs, seen_at)
             assert true <= total * (1 + ROUNDING) + ROUNDING, (seed, method, seen_at)
-            if total > 1e-6:
+            if total > 1e-6 and (prior > 0).all():  # else a total counts values that cannot occur
                 yield true / total
 
 
