@@ -147,7 +147,7 @@ def _telling(say: Callable[[str], None], advance: Progress) -> Heard:
         if total <= SPOKEN or one.number % (total // SPOKEN) == 0 or one.missing:
             spent = "" if one.epsilon is None else f"  ε {one.epsilon:.4g}"
             lost = f"  [yellow]missing: {escape(', '.join(one.missing))}[/]" if one.missing else ""
-            say(f"round {one.number:>5}  {one.aggregate[0]:.6g}{spent}{lost}")
+            say(f"round {one.number:>5}  {one.estimate[0]:.6g}{spent}{lost}")
 
     return heard
 
@@ -158,7 +158,7 @@ def _print(result: RoundsResult) -> None:
     columns = [
         Column("round"),
         Column("slot"),
-        Column(f"published{unit}"),
+        Column(f"estimate{unit}"),
         Column("± expected"),
         Column("truth"),
         Column("ε so far"),
@@ -171,8 +171,8 @@ def _print(result: RoundsResult) -> None:
         [
             f"{one.number}",
             f"{one.published_at}",
-            f"{one.aggregate[0]:.6g}",
-            f"{one.expected_gap**0.5:.4g}",
+            f"{one.estimate[0]:.6g}",
+            f"{one.estimate_gap**0.5:.4g}",
             "" if one.truth is None else f"{one.truth[0]:.6g}",
             "none" if one.epsilon is None else f"{one.epsilon:.6g}",
             "none" if one.classical is None else f"{one.classical:.6g}",

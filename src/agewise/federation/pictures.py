@@ -103,16 +103,21 @@ def rounds_figure(result: RoundsResult) -> Figure:
             spent.text(0.5, 0.5, "nothing is private here", transform=spent.transAxes, ha="center")
         spent.set_ylabel("ε of all rounds so far")
         unit = f" ({problem.release_unit})" if problem.release_unit else ""
-        value = np.array([one.aggregate[0] for one in rounds])
-        error = np.sqrt([one.expected_gap for one in rounds])
+        value = np.array([one.estimate[0] for one in rounds])
+        error = np.sqrt([one.estimate_gap for one in rounds])
         told.fill_between(numbers, value - error, value + error, color=COLOURS[0], alpha=0.2)
-        told.plot(numbers, value, color=COLOURS[0], label="published, ± expected error")
+        told.plot(
+            numbers,
+            value,
+            color=COLOURS[0],
+            label="estimate from all rounds heard, ± expected error",
+        )
         if all(one.truth is not None for one in rounds):
             truth = [one.truth[0] for one in rounds if one.truth is not None]
             told.plot(numbers, truth, color="#333333", linewidth=1.0, label="truth (simulated)")
         told.legend(loc="upper right")
         told.set_xlabel("round")
-        told.set_ylabel(f"published{unit}")
+        told.set_ylabel(f"estimate{unit}")
         told.xaxis.set_major_locator(MaxNLocator(integer=True))
         figure.suptitle(f"{problem.name}: {len(rounds)} rounds")
     return figure

@@ -21,6 +21,7 @@ import numpy as np
 from agewise.checks import whole
 from agewise.documents import read_document
 from agewise.errors import InvalidInput
+from agewise.federation.hearing import Hearing, can_listen, releases_in
 from agewise.federation.journal import PLAN, RECORD, SETTINGS, RunFolder, probe_folder, write_whole
 from agewise.federation.local import LocalRun, refuse_stand_in, resume_locally
 from agewise.federation.result import RunResult, Watcher
@@ -28,6 +29,7 @@ from agewise.federation.server import OnMissing
 from agewise.federation.settings import Clock, Settings, make_settings
 from agewise.federation.sources import DataSource, RoundRecords, Shifted, load_readings
 from agewise.planning import Plan
+from agewise.planning.plan import RIVALS
 from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.privacy.account import Policy
 from agewise.report.tables import counted, html_facts, shorten, text_facts
@@ -47,7 +49,9 @@ MOST = 100_000
 class Round:
     """What came of one round.
 
-    `published_at` counts slots from the first round's slot 1. The ε's are the largest of any
+    `published_at` counts slots from the first round's slot 1. `aggregate` is what this round tells
+    by itself, `estimate` what all rounds heard tell together; the gaps are their expected squared
+    errors. The ε's are the largest of any
     client, all rounds so far counted: `epsilon` about what is promised, `classical` the plain sum.
     None where nothing is private. `realised_loss` and the `truth` that was estimated are known for
     simulated records only.
@@ -58,6 +62,8 @@ class Round:
     published_at: int
     aggregate: tuple[float, ...]
     expected_gap: float
+    estimate: tuple[float, ...]
+    estimate_gap: float
     realised_loss: float | None
     truth: tuple[float, ...] | None
     epsilon: float | None
@@ -81,15 +87,21 @@ class RoundsResult:
 
     @property
     def models(self) -> list[Any]:
-        """What the learner makes of each round's aggregate."""
+        """What the learner makes of each round's estimate."""
         learner, states = self.plan.problem.learner, self.plan.problem.clients[0].process.states
-        return [learner.decode(np.asarray(one.aggregate), states) for one in self.rounds]
+        return [learner.decode(np.asarray(one.estimate), states) for one in self.rounds]
 
     @property
     def mean_loss(self) -> float | None:
-        """The mean of what the rounds lost, where that is known."""
-        losses = [one.realised_loss for one in self.rounds if one.realised_loss is not None]
-        return math.fsum(losses) / len(losses) if len(losses) == len(self.rounds) else None
+        """The mean squared error of the estimates over the rounds, where the truth is known."""
+        problem = self.plan.problem
+        counts = problem.learner.weights(problem.clients[0].process.states)
+        errors = [
+            float(counts @ np.square(np.subtract(one.estimate, one.truth)))
+            for one in self.rounds
+            if one.truth is not None
+        ]
+        return math.fsum(errors) / len(errors) if len(errors) == len(self.rounds) else None
 
     def facts(self) -> list[tuple[str, str]]:
         """What there is to say about all rounds together."""
@@ -107,9 +119,16 @@ class RoundsResult:
                 ("ε", f"{most:.6g} at most so far, any client; target {plan.problem.epsilon:g}"),
                 ("classical ε", f"{last.classical:.6g} in all, the plain sum"),
             ]
-        facts.append(("expected loss", f"{plan.gap:.6g}{unit} in every round"))
+        facts += [
+            ("expected loss", f"{plan.gap:.6g}{unit} of a round by itself"),
+            ("all rounds heard", f"{last.estimate_gap:.6g}{unit} expected of the last estimate"),
+        ]
         if self.mean_loss is not None:
-            facts.append(("mean loss", f"{self.mean_loss:.6g}{unit} over the rounds"))
+            facts.append(("mean loss", f"{self.mean_loss:.6g}{unit} of the estimates"))
+        facts += [
+            ("nothing collected", f"{plan.nothing_collected:.6g}{unit}, at ε = 0"),
+            (RIVALS[plan.problem.noise], f"{plan.classical_fresh:.6g}{unit}, the target shared"),
+        ]
         absent = sum(len(one.missing) for one in self.rounds)
         if absent:
             facts.append(("missing", f"{counted(absent, 'upload')} in all"))
@@ -303,6 +322,7 @@ class _Fold:
             sources = load_readings(settings.readings, last)
         self.sources = sources
         self.paths: dict[str, RoundRecords] = {}
+        self.hearing = Hearing(plan.problem) if can_listen(plan.problem) else None
 
     def carry_out(self, watch: Watcher | None, heard: Heard | None) -> RoundsResult:
         """Go through the rounds that are not done yet."""
@@ -324,6 +344,8 @@ class _Fold:
         folder = self.place / f"{number:05d}"
         finished = _finished(folder)
         if finished is not None:
+            if self.hearing is not None:
+                self.hearing.add(self._releases(folder, number))
             return finished
         settings, sources = self._settings(number), self._sources(number)
         if (folder / SETTINGS).exists():
@@ -333,7 +355,7 @@ class _Fold:
             run.prepare(folder)
             opened = RunFolder.create(folder, self.plan, settings)
             result = run.carry_out(opened, watch)
-        done = self._told(number, result)
+        done = self._told(number, result, folder)
         write_whole(folder / ROUND, json.dumps(in_words(asdict(done)), allow_nan=False))
         return done
 
@@ -372,18 +394,29 @@ class _Fold:
             total = total + weight * table[self.paths[client.name].at(slot)].mean(axis=0)
         return tuple(np.asarray(total).tolist())
 
-    def _told(self, number: int, result: RunResult) -> Round:
+    def _releases(self, folder: Path, number: int) -> dict[str, Any]:
+        run, before = self._settings(number).run, (number - 1) * self.every
+        return releases_in(folder, self.plan, run, not self.settings.stand_in, before)
+
+    def _told(self, number: int, result: RunResult, folder: Path) -> Round:
         totals = [
             (one.total_aged_epsilon, one.total_classical_epsilon)
             for one in result.statement.clients
             if one.total_aged_epsilon is not None and one.total_classical_epsilon is not None
         ]
+        slot = (number - 1) * self.every + self.plan.problem.aggregate_at
+        estimate, gap = result.aggregate, result.plan.gap
+        if self.hearing is not None:
+            self.hearing.add(self._releases(folder, number))
+            estimate, gap = self.hearing.estimate(slot)
         return Round(
             number=number,
             run=result.run,
-            published_at=(number - 1) * self.every + self.plan.problem.aggregate_at,
+            published_at=slot,
             aggregate=result.aggregate,
             expected_gap=result.plan.gap,
+            estimate=estimate,
+            estimate_gap=gap,
             realised_loss=result.realised_loss,
             truth=None if result.realised_loss is None else self._truth(number),
             epsilon=max((aged for aged, _ in totals), default=None),
@@ -402,6 +435,7 @@ def _finished(folder: Path) -> Round | None:
         document = json.loads((folder / ROUND).read_text(encoding="utf-8"))
         document = {name: out_of_words(value) for name, value in document.items()}
         document["aggregate"] = tuple(document["aggregate"])
+        document["estimate"] = tuple(document["estimate"])
         document["missing"] = tuple(document["missing"])
         if document["truth"] is not None:
             document["truth"] = tuple(document["truth"])
