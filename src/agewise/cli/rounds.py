@@ -32,7 +32,8 @@ from agewise.cli.layout import Column, print_facts, print_table
 from agewise.cli.running import fresh_folder
 from agewise.errors import InvalidInput
 from agewise.federation.journal import RECORD
-from agewise.federation.rounds import Heard, Round, RoundsResult, resume_rounds, run_rounds
+from agewise.federation.round_results import Heard, Round, RoundsResult
+from agewise.federation.rounds import resume_rounds, run_rounds
 from agewise.federation.server import OnMissing
 from agewise.planning import plan as make_plan
 from agewise.progress import Progress

@@ -22,7 +22,7 @@ from agewise.report.drawing import (
 
 if TYPE_CHECKING:
     from agewise.federation.result import RunResult
-    from agewise.federation.rounds import RoundsResult
+    from agewise.federation.round_results import RoundsResult
 
 
 def run_figure(result: RunResult) -> Figure:
@@ -110,7 +110,7 @@ def rounds_figure(result: RoundsResult) -> Figure:
             numbers,
             value,
             color=COLOURS[0],
-            label="estimate from all rounds heard, ± expected error",
+            label="all rounds heard, ± expected error",
         )
         if all(one.truth is not None for one in rounds):
             truth = [one.truth[0] for one in rounds if one.truth is not None]

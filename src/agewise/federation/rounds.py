@@ -8,13 +8,12 @@ is written anew. What was interrupted goes on in the round it was in.
 from __future__ import annotations
 
 import json
-import math
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,155 +24,25 @@ from agewise.federation.hearing import Hearing, can_listen, releases_in
 from agewise.federation.journal import PLAN, RECORD, SETTINGS, RunFolder, probe_folder, write_whole
 from agewise.federation.local import LocalRun, refuse_stand_in, resume_locally
 from agewise.federation.result import RunResult, Watcher
+from agewise.federation.round_results import (
+    ROUND,
+    VERSION,
+    Heard,
+    Round,
+    RoundsResult,
+    finished_round,
+)
 from agewise.federation.server import OnMissing
 from agewise.federation.settings import Clock, Settings, make_settings
 from agewise.federation.sources import DataSource, RoundRecords, Shifted, load_readings
 from agewise.planning import Plan
-from agewise.planning.plan import RIVALS
-from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.privacy.account import Policy
-from agewise.report.tables import counted, html_facts, shorten, text_facts
-from agewise.wording import in_words, out_of_words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from agewise.wording import in_words
 
 ROUNDS = "rounds.json"
-VERSION = 1
 
 MOST = 100_000
 """Rounds of one run, at most."""
-
-
-@dataclass(frozen=True)
-class Round:
-    """What came of one round.
-
-    `published_at` counts slots from the first round's slot 1. `aggregate` is what this round tells
-    by itself, `estimate` what all rounds heard tell together; the gaps are their expected squared
-    errors. The ε's are the largest of any
-    client, all rounds so far counted: `epsilon` about what is promised, `classical` the plain sum.
-    None where nothing is private. `realised_loss` and the `truth` that was estimated are known for
-    simulated records only.
-    """
-
-    number: int
-    run: str
-    published_at: int
-    aggregate: tuple[float, ...]
-    expected_gap: float
-    estimate: tuple[float, ...]
-    estimate_gap: float
-    realised_loss: float | None
-    truth: tuple[float, ...] | None
-    epsilon: float | None
-    classical: float | None
-    participants: int
-    missing: tuple[str, ...]
-
-
-Heard = Callable[[Round, int], None]
-"""(what came of a round, rounds in all)."""
-
-
-@dataclass(frozen=True)
-class RoundsResult:
-    """The rounds that were carried out, in order."""
-
-    run: str
-    plan: Plan
-    rounds: tuple[Round, ...]
-    private: bool
-
-    @property
-    def models(self) -> list[Any]:
-        """What the learner makes of each round's estimate."""
-        learner, states = self.plan.problem.learner, self.plan.problem.clients[0].process.states
-        return [learner.decode(np.asarray(one.estimate), states) for one in self.rounds]
-
-    @property
-    def mean_loss(self) -> float | None:
-        """The mean squared error of the estimates over the rounds, where the truth is known."""
-        problem = self.plan.problem
-        counts = problem.learner.weights(problem.clients[0].process.states)
-        errors = [
-            float(counts @ np.square(np.subtract(one.estimate, one.truth)))
-            for one in self.rounds
-            if one.truth is not None
-        ]
-        return math.fsum(errors) / len(errors) if len(errors) == len(self.rounds) else None
-
-    def facts(self) -> list[tuple[str, str]]:
-        """What there is to say about all rounds together."""
-        last, plan = self.rounds[-1], self.plan
-        unit = f" {plan.problem.release_unit}²" if plan.problem.release_unit else ""
-        facts = [
-            ("run", self.run),
-            ("rounds", f"{len(self.rounds):,} of {rounds_in_words(plan.problem)}"),
-            ("private", "yes" if self.private else "no: a seeded stand-in for noise"),
-            ("ε is about", promise_in_words(plan.problem)),
-        ]
-        if last.epsilon is not None and last.classical is not None:
-            most = max(one.epsilon or 0.0 for one in self.rounds)
-            facts += [
-                ("ε", f"{most:.6g} at most so far, any client; target {plan.problem.epsilon:g}"),
-                ("classical ε", f"{last.classical:.6g} in all, the plain sum"),
-            ]
-        facts += [
-            ("expected loss", f"{plan.gap:.6g}{unit} of a round by itself"),
-            ("all rounds heard", f"{last.estimate_gap:.6g}{unit} expected of the last estimate"),
-        ]
-        if self.mean_loss is not None:
-            facts.append(("mean loss", f"{self.mean_loss:.6g}{unit} of the estimates"))
-        facts += [
-            ("nothing collected", f"{plan.nothing_collected:.6g}{unit}, at ε = 0"),
-            (RIVALS[plan.problem.noise], f"{plan.classical_fresh:.6g}{unit}, the target shared"),
-        ]
-        absent = sum(len(one.missing) for one in self.rounds)
-        if absent:
-            facts.append(("missing", f"{counted(absent, 'upload')} in all"))
-        return facts
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record of all rounds as plain data."""
-        problem = self.plan.problem
-        return {
-            "version": VERSION,
-            "run": self.run,
-            "scenario": problem.name,
-            "rounds_planned": problem.rounds,
-            "every": problem.every,
-            "promise": problem.promise,
-            "target_epsilon": problem.epsilon,
-            "private": self.private,
-            "expected_gap": self.plan.gap,
-            "mean_loss": self.mean_loss,
-            "rounds": [in_words(asdict(one)) for one in self.rounds],
-        }
-
-    def to_json(self) -> str:
-        """Return the record of all rounds as a JSON document."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
-
-    def plot(self, path: Path | str | None = None) -> Figure:
-        """Draw ε over time beside the classical sum, and the estimates; save it to `path`."""
-        from agewise.federation.pictures import rounds_figure  # noqa: PLC0415  (matplotlib)
-        from agewise.report.drawing import save_as  # noqa: PLC0415
-
-        figure = rounds_figure(self)
-        if path is not None:
-            save_as(figure, path)
-        return figure
-
-    def __repr__(self) -> str:
-        private = "private" if self.private else "not private: a seeded stand-in"
-        return f"RoundsResult({shorten(self.run, 60)!r}, {len(self.rounds)} rounds, {private})"
-
-    def __str__(self) -> str:
-        return text_facts(self.facts())
-
-    def _repr_html_(self) -> str:
-        return html_facts(self.facts())
 
 
 def run_rounds(
@@ -342,7 +211,7 @@ class _Fold:
     def _round(self, number: int, watch: Watcher | None) -> Round:
         """Carry one round out, or go on with it; one that is done is read from its folder."""
         folder = self.place / f"{number:05d}"
-        finished = _finished(folder)
+        finished = finished_round(folder)
         if finished is not None:
             if self.hearing is not None:
                 self.hearing.add(self._releases(folder, number))
@@ -424,25 +293,3 @@ class _Fold:
             participants=len(result.participants),
             missing=tuple(result.missing),
         )
-
-
-ROUND = "round.json"
-
-
-def _finished(folder: Path) -> Round | None:
-    """What came of a round that is done, from its folder."""
-    try:
-        document = json.loads((folder / ROUND).read_text(encoding="utf-8"))
-        document = {name: out_of_words(value) for name, value in document.items()}
-        document["aggregate"] = tuple(document["aggregate"])
-        document["estimate"] = tuple(document["estimate"])
-        document["missing"] = tuple(document["missing"])
-        if document["truth"] is not None:
-            document["truth"] = tuple(document["truth"])
-        return Round(**document)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidInput(
-            "run folder", f"{folder / ROUND} ({error})", "what the round wrote", "Remove the file."
-        ) from None
