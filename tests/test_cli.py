@@ -256,8 +256,9 @@ def test_run_leaves_record_statement_and_picture(tmp_path):
     assert {"record.json", "statement.md", "timeline.png", "timeline.svg", "ledgers"} <= {
         p.name for p in folder.iterdir()
     }
-    assert "standard errors from the plan's 127.07" in done.stdout
-    assert "4.53935 Wh², server's knowledge used" in done.stdout
+    words = " ".join(done.stdout.split())
+    assert "standard errors from the plan's 127.07" in words
+    assert "4.53935 Wh², server's knowledge used" in words
     assert "slot   1  client 2 uploaded" in done.stderr
     shown = run("ledger", "verify", folder / "ledgers" / "client 1.ledger")
     assert "1 event, unchanged since written." in shown.stdout
@@ -269,7 +270,7 @@ def test_a_run_with_a_level_is_not_compared_with_what_it_does_not_simulate(tmp_p
     words = " ".join(done.stdout.split())
     assert "not rehearsed Simulated records carry nothing that clients share" in words
     assert "standard errors from the plan" not in words
-    for rival in ("nothing collected 40", "classical, fresh 140.826 Wh²"):
+    for rival in ("nothing collected 40", "classical, fresh, each client 140.826 Wh²"):
         assert rival in words
     assert "verdict on the plan" not in words
     paper = run("run", "--seed", 5, "--repetitions", 0, "--out", tmp_path)

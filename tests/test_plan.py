@@ -64,7 +64,7 @@ def test_random_plans_keep_to_the_capacity(rng):
     problem = LONDON.replace(capacity=1)
     for _ in range(20):
         made = aw.plan(problem, method="random", rng=rng)
-        assert len(set(made.collect_at)) == 3
+        assert len(set(made.collect_at)) == 4
         assert made.gap == pytest.approx(aw.loss_gap(problem, made.ages))
         assert made.lower_bound is None
 
@@ -74,7 +74,7 @@ def test_plans_travel_as_json(name):
     made = aw.plan(aw.load_scenario(name), method="exhaustive")
     text = made.to_json()
     assert aw.Plan.from_json(text) == made
-    assert json.loads(text)["version"] == 3
+    assert json.loads(text)["version"] == 4
 
 
 def test_a_plan_without_noise_travels_too():
@@ -100,13 +100,13 @@ def changed(**changes):
     [
         ("{", "not JSON"),
         ("[]", "plan version is None"),
-        (changed(version=1), "plan version is 1; allowed: 3"),
-        (changed(version=True), "plan version is True; allowed: 3"),
+        (changed(version=1), "plan version is 1; allowed: 4"),
+        (changed(version=True), "plan version is True; allowed: 4"),
         (changed(assignments__0__fingerprint="beef"), "fingerprint of client 'client 1' is beef"),
         (changed(assignments=[]), "other clients"),
         (changed(scenario__epsilon=-1.0), "epsilon is -1"),
         (changed(assignments=[{"client": "x"}]), "incomplete"),
-        (json.dumps({"version": 3}), "incomplete"),
+        (json.dumps({"version": 4}), "incomplete"),
         (changed(assignments__0__noise_scale=0.0), "noise_scale of client 'client 1' is 0.0"),
         (changed(assignments__0__noise_scale="none"), "noise_scale of client 'client 1' is none"),
         (changed(assignments__0__noise_scale=float("nan")), "not JSON"),
