@@ -122,7 +122,7 @@ def believe(patch):
     receive = Server.receive
 
     def gullible(server, payload, slot, sender=None):
-        return receive(server, payload.replace(b'"value":[', b'"value":[1'), slot, sender)
+        return receive(server, payload.replace(b'],"samples"', b'1],"samples"'), slot, sender)
 
     patch.setattr(Server, "receive", gullible)
 
@@ -155,7 +155,7 @@ def draw_less(patch):
         (forget, "claims a classical total that is not the sum|claims .* in all"),
         (make_up, "that was never released"),
         (believe, "that was never released"),
-        (redraw, "not what the server's ledger holds|Error"),
+        (redraw, "not what the server's ledger holds"),
         (draw_less, "breaks the promise"),
     ],
 )
