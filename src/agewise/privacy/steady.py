@@ -121,7 +121,7 @@ def affordable_epsilon(
     while high - low > 1e-7 * high:
         middle = (low + high) / 2
         low, high = (middle, high) if plan.epsilon(middle * unit) <= target else (low, middle)
-        if high < 1e-12 * target:
+        if high < 1e-6 * target:
             return 0.0
     return low
 
@@ -236,33 +236,26 @@ class _Rounds:
         """The bound for ever, of releases with these pairwise losses."""
         each = np.broadcast_to(release, (self.process.day, *release.shape))
         known = self._known(self._back, each)
-        if self.promise == "present" or math.isinf(known.max()):
-            return float(self._published(known).max())
+        worst = float(self._published(known).max())
+        back = {"present": 0, "every_moment": math.inf}.get(str(self.promise), self.promise)
+        reach = float(back) - self.age  # slots before the last collection that are asked about
+        if reach <= 0 or math.isinf(worst):
+            return worst
         most = math.inf
         if self.rounds is not None and self.rounds <= FEW:
             most = self._at_any_time(each)
-        back = math.inf if self.promise == "every_moment" else int(self.promise)
-        worst = float(self._published(known).max())
-        reach = back - self.age  # slots before the last collection that are asked about
-        if reach <= 0:
-            return worst
-        # Position p: p slots before the next release, every − p after the one before it.
-        places = np.arange(1, self.every + 1)
-        later = 1 + (np.minimum(reach, 2**53) - places) // self.every
+        before, told = self._before(known), each
+        # In place p the next release is p slots away, and this is how many of them count.
+        later = 1 + (min(reach, 2.0**53) - np.arange(1, self.every + 1)) // self.every
         if self.rounds is not None:
             later = np.minimum(later, self.rounds - 1)
-        before, after = self._before(known), None
-        told = each
-        last = int(later.max())
-        if last > COUNTED:
+        if later.max() > COUNTED:
             told = steady_losses(lambda losses: self._fore(losses)[0], each)
-            both = before + self._after(told)
-            return min(most, max(worst, float(both.max())))
-        for number in range(1, last + 1):
-            if (later == number).any():
-                after = self._after(told)
-                asked = later == number
-                worst = max(worst, float((before + after)[asked].max()))
+            return min(most, max(worst, float((before + self._after(told)).max())))
+        for number in range(1, int(later.max()) + 1):
+            asked = later == number
+            if asked.any():
+                worst = max(worst, float((before + self._after(told))[asked].max()))
             told = self._fore(told)[0] + each
         return min(most, worst)
 
@@ -280,11 +273,12 @@ class _Rounds:
     def rule(self, release: Array) -> float:
         """The bound for every sequence of releases at this gap or longer ones."""
         each = np.broadcast_to(release, (self.process.day, *release.shape))
-        back = _Gaps(self.process, self.every, self.method)
+        first = self.every if self.promise == "present" else 0
+        back = _Gaps(self.process, self.every, self.method, first)
         known = steady_losses(back.worst, each)
         if self.promise == "present" or math.isinf(known.max()):
             return float(self._published(known).max())
-        fore = _Gaps(self.process, self.every, None)
+        fore = _Gaps(self.process, self.every, None, first)
         told = steady_losses(fore.worst, each)
         # A release r slots ago or longer, and the next one in every − r slots or later.
         before, after = back.at_least(known), fore.at_least(told)
@@ -331,17 +325,19 @@ class _Gaps:
     that beyond the last gap tried no pair loses more than the worst pair did there.
     """
 
-    def __init__(self, process: Process, least: int, method: Method | None) -> None:
-        ones = all_pairs(np.ones(process.day), process.states.size)
-        longest = least
-        while (longest - least) * process.day < GAPS:
-            longest = 2 * longest
-            if _Way(process, [longest], method)(ones).max() < 1e-6:
+    def __init__(self, process: Process, least: int, method: Method | None, first: int) -> None:
+        ones, more = all_pairs(np.ones(process.day), process.states.size), 1
+        while more * process.day < GAPS:
+            if _Way(process, [least + more], method)(ones).max() < 1e-6:
                 break
-        self._least, self._way = least, _Way(process, range(longest + 1), method)
+            more *= 2
+        self._place, self._way = (
+            least - first,
+            _Way(process, range(first, least + more + 1), method),
+        )
 
     def at_least(self, losses: Array) -> Array:
-        """Losses `[gap, day, S, S]` at each gap from 0 on, or at any longer one."""
+        """Losses `[gap, day, S, S]` at each gap from the first on, or at any longer one."""
         aged = self._way(losses)
         beyond = all_pairs(np.full(1, aged[-1].max()), losses.shape[-1])
         aged[-1] = np.maximum(aged[-1], beyond)
@@ -349,7 +345,7 @@ class _Gaps:
 
     def worst(self, losses: Array) -> Array:
         """Losses at the gap of the rule or at any longer one."""
-        return np.asarray(self.at_least(losses)[self._least])
+        return np.asarray(self.at_least(losses)[self._place])
 
 
 def check_promise(promise: Promise) -> None:
