@@ -25,16 +25,6 @@ MOST_WORK = 10**9
 """Clients times the cube of rounds, at most: of many clients fewer rounds are used."""
 
 
-def can_listen(problem: Problem) -> bool:
-    """Whether earlier rounds are used: by the best estimate, of noised means, of Markov chains.
-
-    Where the server adds the noise it must not use the means it was sent a second time.
-    """
-    markov = all(client.process.homogeneous is not None for client in problem.clients)
-    known = problem.known.kind in ("independent", "level")
-    return problem.estimator == "best" and problem.noise == "client" and markov and known
-
-
 def releases_in(folder: Path, plan: Plan, run: str, private: bool, before: int) -> dict[str, Any]:
     """What each client released in a round, from its journal."""
     server = Server(plan, run, "renormalise", private=private)

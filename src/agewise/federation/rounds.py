@@ -20,7 +20,7 @@ import numpy as np
 from agewise.checks import whole
 from agewise.documents import read_document
 from agewise.errors import InvalidInput
-from agewise.federation.hearing import Hearing, can_listen, releases_in
+from agewise.federation.hearing import Hearing, releases_in
 from agewise.federation.journal import PLAN, RECORD, SETTINGS, RunFolder, probe_folder, write_whole
 from agewise.federation.local import LocalRun, refuse_stand_in, resume_locally
 from agewise.federation.result import RunResult, Watcher
@@ -36,6 +36,7 @@ from agewise.federation.server import OnMissing
 from agewise.federation.settings import Clock, Settings, make_settings
 from agewise.federation.sources import DataSource, RoundRecords, Shifted, load_readings
 from agewise.planning import Plan
+from agewise.planning.heard import can_listen
 from agewise.privacy.account import Policy
 from agewise.wording import in_words
 

@@ -234,6 +234,14 @@ class Plan:
     def _loss_unit(self) -> str:
         return f" {self.problem.release_unit}²" if self.problem.release_unit else ""
 
+    def _heard_fact(self) -> list[tuple[str, str]]:
+        """What the estimate loses once many rounds have been heard."""
+        from agewise.planning.heard import heard_gap  # noqa: PLC0415  (it is about plans)
+
+        loss = heard_gap(self)
+        told = f"{{:.6g}}{self._loss_unit}, the estimate from many rounds"
+        return [] if loss is None else [("all rounds heard", told.format(loss))]
+
     def facts(self) -> list[tuple[str, str]]:
         """What there is to say besides the clients: loss, bounds, proof and notes."""
         square = self._loss_unit
@@ -246,6 +254,7 @@ class Plan:
         fresh = f"{self.classical_fresh:.6g}{square}, server's knowledge used"
         facts += [
             ("loss gap", f"{self.gap:.6g}{square}"),
+            *self._heard_fact(),
             ("nothing collected", f"{self.nothing_collected:.6g}{square}, at ε = 0"),
             (RIVALS[self.problem.noise], fresh + ", whatever the capacity" * crowded),
         ]

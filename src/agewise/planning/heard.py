@@ -1,0 +1,59 @@
+"""What a plan's estimates lose once many rounds have been heard."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agewise.knowledge import Heard, Level, filter_heard
+from agewise.mechanism import MECHANISMS
+from agewise.planning.plan import Plan
+from agewise.problem import Problem
+
+ROUNDS_HEARD = 30
+"""Rounds that a plan's estimate is taken to have heard: what is older tells next to nothing."""
+
+MOST_CLIENTS = 200
+"""Clients up to which a plan says what all rounds heard are worth."""
+
+
+def can_listen(problem: Problem) -> bool:
+    """Whether earlier rounds are used: by the best estimate, of noised means, of Markov chains.
+
+    Where the server adds the noise it must not use the means it was sent a second time.
+    """
+    markov = all(client.process.homogeneous is not None for client in problem.clients)
+    known = problem.known.kind in ("independent", "level")
+    return problem.estimator == "best" and problem.noise == "client" and markov and known
+
+
+def heard_gap(plan: Plan) -> float | None:
+    """Return the loss of the best linear estimate from all rounds heard, when there were many.
+
+    None for one round, where earlier rounds cannot be used, or for more than 200 clients.
+    """
+    problem = plan.problem
+    if problem.rounds == 1 or not can_listen(problem) or len(problem.clients) > MOST_CLIENTS:
+        return None
+    count = ROUNDS_HEARD if problem.rounds is None else min(problem.rounds, ROUNDS_HEARD)
+    levels: tuple[Level, ...] = tuple(problem.level or ())  # type: ignore[arg-type]
+    counts = problem.learner.weights(problem.clients[0].process.states)
+    variance = MECHANISMS[problem.mechanism].variance
+    before = np.asarray((problem.every or 1) * np.arange(count), dtype=np.int64)
+    total = 0.0
+    for k in range(problem.width):
+        members = [
+            Heard(
+                client.process.homogeneous,  # type: ignore[arg-type]
+                client.samples,
+                float(weight),
+                one.age + before,
+                np.full(count, float(variance(np.asarray(one.noise_scale)))),
+                problem.learner.table(client.process.states)[:, k],
+            )
+            for client, weight, one in zip(
+                problem.clients, problem.weights, plan.assignments, strict=True
+            )
+            if one.client not in plan.unheard
+        ]
+        total += float(counts[k]) * filter_heard(members, levels).loss
+    return total
