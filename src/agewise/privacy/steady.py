@@ -96,7 +96,7 @@ def affordable_epsilon(
 
     Guarantees
         `steady_epsilon` of what is returned is at most `epsilon`, and one that is 0.01 % larger
-        is above it. Infinite where no noise is needed; 0 where nothing was found to do.
+        is above it. Infinite where no noise is needed; 0 where no ε was found to do.
 
     >>> from agewise import birth_death
     >>> chain = birth_death(up=0.1, down=0.2, states=[20, 50, 100, 200])
