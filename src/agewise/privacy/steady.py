@@ -169,11 +169,8 @@ class _Way:
             self._deltas = [slot_delta(process, s - g, s, method) for s, g in pairs]
 
     def __call__(self, losses: Array) -> Array:
-        """Losses `[gaps, day, S, S]` about each slot of the day, from `[(gaps,) day, S, S]`."""
-        if losses.ndim == 3:
-            moved = losses[self._source]
-        else:
-            moved = np.take_along_axis(losses, self._source[..., None, None], axis=1)
+        """Losses `[gaps, day, S, S]` about each slot of the day, from `[day, S, S]`."""
+        moved = losses[self._source]
         flat = moved.reshape(-1, *losses.shape[-2:])
         if self._rows is not None:
             return aged_losses(flat, self._rows).reshape(moved.shape)
