@@ -28,7 +28,6 @@ from agewise.privacy import (
     aged_epsilon,
     classical_epsilon,
     composed_epsilon,
-    rule_epsilon,
     steady_epsilon,
 )
 from agewise.problem import Client, Problem, Target
@@ -86,7 +85,6 @@ __all__ = [
     "rehearse",
     "replan",
     "resume",
-    "rule_epsilon",
     "run",
     "scenarios",
     "scheduling",

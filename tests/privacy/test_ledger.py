@@ -327,7 +327,7 @@ def test_a_release_under_another_process_counts_in_full(path):
     with Ledger(path) as ledger:
         put(ledger, event("old", 0.5, slot=1))
         made = dataclasses.replace(event("new", 0.3, slot=40), fingerprint=faster.fingerprint)
-        alone = aw.composed_epsilon([aw.Release(40, 0.3)], faster, 44).aged
+        alone = aw.aged_epsilon(0.3, aw.delta(faster, 4))  # it states no less
         assert ledger.total(faster, 44).aged == 0.5
         limit = Policy(max_aged_epsilon=0.5 + 0.9 * alone)
         with pytest.raises(BudgetExceeded):

@@ -51,12 +51,12 @@ def test_a_day_profile_has_the_worst_slot_of_its_day(every):
     assert wanted <= found * (1 + 1e-12)
     assert found == pytest.approx(wanted, rel=2e-2 if every == 1 else 1e-3)
     for promise in ("present", "every_moment"):
-        rule = aw.rule_epsilon(DAY, every, 0.3, promise=promise)
+        rule = aw.privacy.rule_epsilon(DAY, every, 0.3, promise=promise)
         assert rule >= aw.steady_epsilon(DAY, every, 0.3, promise=promise) * (1 - 1e-8)
 
 
 def test_a_moment_between_two_collections_can_be_the_worst():
-    """It is so for an attack, too: the moment is no slot of collection, and loses a quarter more."""
+    """It is so for an attack, too: one slot after a collection it learns a quarter more."""
     cycle = [[0, 0.25, 0, 0.75], [0, 0.15, 0.68, 0.17], [0, 0, 0, 1], [0.82, 0, 0, 0.18]]
     chain = aw.MarkovChain(cycle, [-55, 12, 15, 34])
     slots, outputs = [0, 2, 4, 6, 8, 10], [laplace_outputs(2.0, chain.states)] * 6
@@ -109,14 +109,14 @@ def test_other_adversaries_are_carried_on_as_one_number(paper_chains, method):
     aged = aw.steady_epsilon(chain, 12, spent, 3, method=method)
     wanted = aw.Ageing(chain, 3, method).aged_epsilon(found)
     assert aged == pytest.approx(wanted, rel=1e-12)
-    rule = aw.rule_epsilon(chain, 12, spent, method=method)
+    rule = aw.privacy.rule_epsilon(chain, 12, spent, method=method)
     assert rule == pytest.approx(found, rel=1e-6)
 
 
 def test_no_bound_is_said_to_be_none(paper_chains):
     """Data that are one slot old tell everything to those of whom only Δ is known: it adds up."""
     assert aw.steady_epsilon(paper_chains[0], 1, 0.1, method="spectral") == math.inf
-    assert aw.rule_epsilon(paper_chains[0], 1, 0.1, method="spectral") == math.inf
+    assert aw.privacy.rule_epsilon(paper_chains[0], 1, 0.1, method="spectral") == math.inf
     ever = aw.steady_epsilon(paper_chains[0], 1, 0.1, promise="every_moment", method="any_prior")
     assert ever == math.inf
     assert aw.affordable_epsilon(paper_chains[0], 1, 0.1, method="spectral") == 0
@@ -136,9 +136,9 @@ def test_old_enough_data_need_no_noise(paper_chains):
 
 def test_a_rule_holds_for_gaps_beyond_those_tried(paper_chains, monkeypatch):
     """With hardly any gap tried, what is beyond is all the looser, and still a bound."""
-    wanted = aw.rule_epsilon(paper_chains[0], 2, 0.1, promise="every_moment")
+    wanted = aw.privacy.rule_epsilon(paper_chains[0], 2, 0.1, promise="every_moment")
     monkeypatch.setattr(steady, "GAPS", 1)
-    loose = aw.rule_epsilon(paper_chains[0], 2, 0.1, promise="every_moment")
+    loose = aw.privacy.rule_epsilon(paper_chains[0], 2, 0.1, promise="every_moment")
     assert wanted * 1.001 < loose < math.inf
 
 
@@ -146,7 +146,9 @@ JOINTS = [[[0.4, 0.1], [0.1, 0.4]], [[0.5, 0], [0, 0.5]]]
 MEASURED = aw.MeasuredLaw(JOINTS, [0.7, 1], [0, 1], confidence=0.95)
 
 
-@pytest.mark.parametrize("call", [aw.steady_epsilon, aw.rule_epsilon, aw.affordable_epsilon])
+@pytest.mark.parametrize(
+    "call", [aw.steady_epsilon, aw.privacy.rule_epsilon, aw.affordable_epsilon]
+)
 @pytest.mark.parametrize(
     ("process", "words"),
     [
@@ -196,6 +198,6 @@ def test_a_rule_is_about_the_present_or_every_moment(paper_chains):
     with pytest.raises(
         aw.InvalidInput, match="promise is 5; allowed: one of present, every_moment"
     ):
-        aw.rule_epsilon(paper_chains[0], 10, 0.1, promise=5)
+        aw.privacy.rule_epsilon(paper_chains[0], 10, 0.1, promise=5)
     with pytest.raises(aw.InvalidInput, match="epsilon is 0; allowed"):
         aw.affordable_epsilon(paper_chains[0], 10, 0)

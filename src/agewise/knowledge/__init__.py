@@ -3,6 +3,7 @@
 from typing import Any
 
 from agewise.errors import InvalidInput
+from agewise.knowledge.filter import Filtered, filter_rounds
 from agewise.knowledge.knowledge import Asked, Independent, Knowledge
 from agewise.knowledge.level import Level, Levels
 from agewise.knowledge.measured import Measured
@@ -10,12 +11,14 @@ from agewise.knowledge.moments import Moments, independent_moments
 
 __all__ = [
     "Asked",
+    "Filtered",
     "Independent",
     "Knowledge",
     "Level",
     "Levels",
     "Measured",
     "Moments",
+    "filter_rounds",
     "independent_moments",
     "level_of",
     "measured_of",

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from agewise.checks import one_of, positive
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.mechanism import MECHANISMS
-from agewise.mixing import Method
+from agewise.mixing import Method, slot_delta
+from agewise.privacy.ageing import aged_epsilon
 from agewise.privacy.composition import Release, Total, composed_totals
 from agewise.process import Process
 
@@ -126,9 +127,9 @@ def total_of(
 
     A single release that was reckoned for that very slot, by this method and process, keeps the
     aged ε proven for its own mechanism; several compose by `composed_epsilon`, which knows only
-    their classical ε's. With `own_law`, the law is stated for each collection by itself, so that
-    several compose by `any_prior`. A release that was made under another process counts in full:
-    how it aged is not known.
+    their classical ε's, and are never reported below what one of them states. With `own_law`, the
+    law is stated for each collection by itself, so that several compose by `any_prior`. A release
+    that was made under another process counts in full: how it aged is not known.
     """
     counted = [e for e in events if window is None or e.collect_at > aggregate_at - window]
     return _totals(counted, process, [aggregate_at], method, law)[0]
@@ -159,6 +160,11 @@ def _totals(
             else total
             for slot, total in zip(slots, totals, strict=True)
         ]
+    for place, slot in enumerate(slots):  # not below what one of them states, if by the formula
+        for event in (event for event in own if event.aggregate_at == slot):
+            delta = slot_delta(process, event.collect_at, slot, method, law)
+            stated = min(event.aged_epsilon, aged_epsilon(event.classical_epsilon, delta))
+            totals[place] = replace(totals[place], aged=max(totals[place].aged, stated))
     return [
         Total(
             total.aged + other,

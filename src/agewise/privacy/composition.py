@@ -69,15 +69,16 @@ def composed_epsilon(
 ) -> Total:
     """Return the total privacy of releases of the same records, about slot `aggregate_at`.
 
-    Works forward from the oldest release (the order of the list does not matter): what two values
-    of the record in one slot lose becomes what two values in the next one lose, where that slot's
-    own ε is added (`agewise.privacy.pairwise`). Releases of one slot add up first. What is collected
-    after `aggregate_at` tells about the record then, too: it is carried back in the same way, with
-    the laws of the process forwards in time, and the two sums are added, since past and future are
-    independent given the record's value in between.
+    Works forward from the oldest release (the order of the list does not matter): what tells two
+    values of the record in one slot apart becomes what tells two values in the next one apart,
+    where that slot's own ε is added (`agewise.privacy.pairwise`). Releases of one slot add first.
+    What is collected after `aggregate_at` tells about the record then, too: it is carried back in
+    the same way, with the laws of the process forwards in time, and the two sums are added, since
+    past and future are independent given the record's value in between.
 
-    `any_prior` carries the past on as one number, by the tanh law, and so do `spectral` and releases
-    with a δ or without noise, by ln(1 + Δ(gap)(e^L − 1)); that is also never exceeded by the rest.
+    Where that does not apply, the past is carried on as one number: by the tanh law with
+    `any_prior`, by ln(1 + Δ(gap)(e^L − 1)) with `spectral` and with releases that have a δ or no
+    noise. The total is never above what that last formula gives.
 
     `law` is the law of a record in the *earliest* of these slots; the later ones follow from the
     process. With `any_prior` no law matters. `release` says what all of them released, as in
@@ -93,7 +94,7 @@ def composed_epsilon(
     >>> chain = birth_death(up=0.4, down=0.4, states=[20, 50, 100, 200])
     >>> total = composed_epsilon([Release(2, 0.5), Release(6, 0.5)], chain, aggregate_at=10)
     >>> round(total.aged, 4), total.classical
-    (0.0844, 1.0)
+    (0.0887, 1.0)
     """
     return composed_totals(releases, process, [aggregate_at], method, law, release)[0]
 
@@ -161,7 +162,6 @@ def composed_totals(
     ]
 
 
-@dataclass(frozen=True)
 class _Pairs:
     """The pairwise account of releases in the slots `at`, by the laws that hold there.
 
@@ -169,53 +169,78 @@ class _Pairs:
     the worst one: linear programs would take seconds.
     """
 
-    process: Process
-    method: Method
-    at: list[int]
-    laws: list[Array | None]
-    carried: list[float]
+    def __init__(
+        self,
+        process: Process,
+        method: Method,
+        at: list[int],
+        laws: list[Array | None],
+        carried: list[float],
+    ) -> None:
+        self.process, self.method = process, method
+        self.at, self.laws, self.carried = at, laws, carried
+        self._rows: dict[tuple[int, int, bool], Rows] = {}
 
     def losses(self, each: Array, slots: list[int]) -> list[float]:
         """The loss about each of `slots`, of releases with pairwise losses `[release, S, S]`."""
-        before = [each[0]]
+        before, after = [each[0]], [each[-1]]
         for j, slot in enumerate(self.at[1:]):
-            before.append(self._later(before[j], j, slot) + each[j + 1])
-        after = [each[-1]]
+            before.append(self._later(before[j][None], [j], [slot])[0] + each[j + 1])
         for j in range(len(self.at) - 2, -1, -1):
-            after.append(self._earlier(after[-1], j + 1, self.at[j]) + each[j])
+            after.append(self._earlier(after[-1][None], [j + 1], [self.at[j]])[0] + each[j])
         after.reverse()
-        totals = []
-        for slot in slots:
-            total, following = np.zeros_like(each[0]), bisect_right(self.at, slot)
-            if following > 0:
-                total = total + self._later(before[following - 1], following - 1, slot)
-            if following < len(self.at):
-                total = total + self._earlier(after[following], following, slot)
-            totals.append(float(total.max()))
-        return totals
+        following = [bisect_right(self.at, slot) for slot in slots]
+        total = np.zeros((len(slots), *each.shape[1:]))
+        for last, known, carry in ((True, before, self._later), (False, after, self._earlier)):
+            places = [(n, j - last) for n, j in enumerate(following) if 0 <= j - last < len(known)]
+            if places:
+                asked, releases = [n for n, _ in places], [j for _, j in places]
+                losses = np.array([known[j] for j in releases])
+                total[asked] += carry(losses, releases, [slots[n] for n in asked])
+        return [float(most) for most in total.max(axis=(1, 2))]
 
-    def _later(self, losses: Array, j: int, slot: int) -> Array:
-        """Losses about the slot of release j, as they are about a later one."""
-        if slot == self.at[j]:
-            return losses
-        if MIXINGS[self.method].sharpness == "rows":
-            law, off = self.laws[j], self.carried[j]
-            return _aged(losses, backward_of(self.process, self.at[j], slot, law, off))
-        delta = slot_delta(self.process, self.at[j], slot, self.method)
+    def _later(self, losses: Array, releases: list[int], slots: list[int]) -> Array:
+        """Losses about the slots of some releases, as they are about the same slots or later."""
         kind = MIXINGS[self.method].sharpness
-        aged = sharp_forward(kind, losses.max(), delta, None, 0.0)
-        return all_pairs(aged, len(losses))
+        pairs = list(zip(releases, slots, strict=True))
+        if kind == "rows":
+            aged = _aged(losses, Rows.stacked([self._row(j, slot) for j, slot in pairs]))
+        else:
+            deltas = [slot_delta(self.process, self.at[j], slot, self.method) for j, slot in pairs]
+            most = zip(losses.max(axis=(1, 2)), deltas, strict=True)
+            each = [float(sharp_forward(kind, loss, delta, None, 0.0)) for loss, delta in most]
+            aged = all_pairs(np.array(each), losses.shape[-1])
+        same = np.array([slot == self.at[j] for j, slot in pairs])
+        return np.where(same[:, None, None], losses, aged)
 
-    def _earlier(self, losses: Array, j: int, slot: int) -> Array:
-        """Losses about the slot of release j, as they are about an earlier one."""
-        return _aged(losses, forward_of(self.process, slot, self.at[j]))
+    def _earlier(self, losses: Array, releases: list[int], slots: list[int]) -> Array:
+        """Losses about the slots of some releases, as they are about earlier ones."""
+        pairs = zip(releases, slots, strict=True)
+        return _aged(losses, Rows.stacked([self._row(j, slot) for j, slot in pairs]))
+
+    def _row(self, j: int, slot: int) -> Rows:
+        """The rows between the slot of release j and another one; alike where gaps are."""
+        start, law = self.at[j], self.laws[j]
+        key = (start % self.process.day, slot - start, True)
+        if law is not None and slot >= start:
+            key = (start, slot, False)
+        if key not in self._rows:
+            self._rows[key] = (
+                backward_of(self.process, start, slot, law, self.carried[j])
+                if slot >= start
+                else forward_of(self.process, slot, start)
+            )
+        return self._rows[key]
 
 
 def _aged(losses: Array, rows: Rows) -> Array:
-    if len(losses) <= TREES:
-        return np.asarray(aged_losses(losses[None], rows)[0])
-    worst = worst_losses(rows.table[0], losses.max(), float(rows.rounding[0]))
-    return all_pairs(np.minimum(worst, losses.max()), len(losses))
+    size = losses.shape[-1]
+    if size <= TREES:
+        return aged_losses(losses, rows)
+    most = losses.max(axis=(1, 2))
+    one_by_one = zip(rows.table, most, rows.rounding, strict=True)
+    worst = np.array([float(worst_losses(k, loss, off)) for k, loss, off in one_by_one])
+    return all_pairs(np.minimum(worst, most), size)
 
 
 @dataclass(frozen=True)

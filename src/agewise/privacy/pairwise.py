@@ -1,21 +1,24 @@
 """Pairwise losses: what all releases so far tell two values of a record apart by.
 
 L[x, x′] bounds ln v(x)/v(x′), where v is the likelihood of everything released, as a function of
-the record's value in one slot. A release adds its own pairwise losses. From one slot to another, with
-rows K of the old value given the new one, L becomes
+the record's value in one slot. A release adds its own pairwise losses. From one slot to another,
+with rows K of the old value given the new one, L becomes
 
     L′[y, y′] = max of ln(K[y]·v / K[y′]·v) over all v > 0 with v(x) ≤ e^{L[x,x′]} v(x′):
 
-a linear-fractional program, whose maximum is at an extreme ray of the cone of the v's. On such a ray
-S − 1 constraints that form a spanning tree are tight. L is a metric, so that trees will do in which
-every state is either high or low and v(high) = e^{L[high,low]} v(low) on every edge: 2·S^{S−2} rays,
-32 for four states, for all pairs and many clients at once. Proofs: docs/theory.md, section 4.
+a linear-fractional program, whose maximum is at an extreme ray of the cone of the v's. On such a
+ray S − 1 constraints that form a spanning tree are tight. L is a metric, so that trees will do in
+which every state is either high or low and v(high) = e^{L[high,low]} v(low) on every edge:
+2·S^{S−2} rays, 32 for four states, for all pairs and many clients at once. Proofs: docs/theory.md,
+section 4.
 
 Rounding. With M the largest loss, scale a ray so that its least entry is 1: w = v − 1 lies in
-[0, e^M − 1]. A relative error r of the rows moves ln(1 + K[y]·w) by r·min(1, M) at most. The sums
-L along a tree are off by less than 2S·M ulps, as are the logarithms of v; sums of S products of
-numbers that are 0 or more are off by S ulps of themselves. Two rows, the division and the logarithm
-make M·(2r + 16(S + 2) ulps) more than enough, and that is added to every loss.
+[0, e^M − 1]. A relative error r of the rows moves ln(1 + K[y]·w) by r·min(1, M) at most. The metric
+below the losses is off by 3S ulps of M, so that sums of S − 1 of its entries along a tree, and
+with them the logarithms of v, are off by 3S(S − 1) + (S − 1)²/2; sums of S products of numbers that
+are 0 or more are off by S ulps of themselves. Counted for two rows, with a few ulps for the
+division and the functions, that is less than M·(2r + 16 S² ulps), which is added to every loss. The
+same 16 S² ulps of M are the room within which a ray still counts as satisfying its constraints.
 """
 
 from __future__ import annotations
@@ -42,8 +45,8 @@ LARGEST_LOSS = 300.0
 ROUNDS = 20_000
 """If so many rounds have led to no bound for ever, none is given."""
 _ULP = float(np.finfo(float).eps)
-_BLOCK = 2**20
-"""Numbers handled at once."""
+_BLOCK = 2**15
+"""Numbers handled at once: few enough to stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,9 @@ def release_losses(
 ) -> Array:
     """Return d `[S, S]`, the pairwise losses of one release of classical ε `epsilon`.
 
-    Laplace noise on the mean of a vector per state: ε‖f(x) − f(x′)‖₁ / max ‖f(x) − f(x′)‖₁. `release`
-    gives the vectors: a learner, a table with one row per state, or None for the states themselves.
+    Laplace noise on the mean of a vector per state: ε‖f(x) − f(x′)‖₁ / max ‖f(x) − f(x′)‖₁.
+    `release` gives the vectors: a learner, a table with one row per state, or None for the states
+    themselves.
     "any" is a mechanism of which only ε is known: ε for every two states.
     """
     if release is None:
@@ -124,7 +128,7 @@ def aged_losses(losses: Array, rows: Rows) -> Array:
 
     Guarantees
         Never below the true maximum, for any nonnegative losses and rows within their stated error;
-        never above the largest loss. Above the true maximum by rounding only: M·(4r + 200 S ulps).
+        never above the largest loss. Above the true maximum by rounding only: M·(4r + 100 S² ulps).
     """
     size = losses.shape[-1]
     closed = _closure(losses)
@@ -132,7 +136,7 @@ def aged_losses(losses: Array, rows: Rows) -> Array:
     usable = (most <= LARGEST_LOSS)[:, None, None]
     solve = _by_trees if size <= TREES else by_programs
     aged = solve(np.where(usable, closed, 0.0), rows.table)
-    margin = most * (2 * rows.rounding + 16 * (size + 2) * _ULP)
+    margin = most * (2 * rows.rounding + 16 * size**2 * _ULP)
     aged = np.where(usable, aged + margin[:, None, None], np.inf)
     aged = np.minimum(aged, most[:, None, None])  # mixtures differ by no more than what is mixed
     diagonal = np.arange(aged.shape[-1])
@@ -164,7 +168,7 @@ def _by_trees(losses: Array, rows: Array) -> Array:
     for start in range(0, count, block):
         part, table = losses[start : start + block], rows[start : start + block]
         logs = (part.reshape(len(part), -1) @ paths.T).reshape(len(part), rays, size)
-        room = 32 * size * _ULP * part.max(axis=(1, 2))
+        room = 16 * size**2 * _ULP * part.max(axis=(1, 2))
         allowed = (part + room[:, None, None])[:, None]
         kept = (logs[..., :, None] - logs[..., None, :] <= allowed).all(axis=(2, 3))
         above = np.expm1(logs - logs.min(axis=2, keepdims=True)) * kept[..., None]
@@ -177,7 +181,7 @@ def _by_trees(losses: Array, rows: Array) -> Array:
 @cache
 def _paths(size: int) -> Array:
     """How the logarithm of each entry of each ray adds up from the losses, `[rays · S, S²]`."""
-    paths = []
+    paths: list[Array] = []
     for code in itertools.product(range(size), repeat=size - 2):
         edges = _tree(code, size)
         for first_is_high in (True, False):
@@ -236,7 +240,8 @@ def by_programs(losses: Array, rows: Array) -> Array:
                 continue
             factor = -float(found.eqlin.marginals[0])
             prices = np.maximum(-found.ineqlin.marginals, 0.0)
-            missed = np.maximum(top - factor * bottom - bounds.T @ prices, 0.0)
+            rounded = size**2 * _ULP * (top + factor * bottom + np.abs(bounds).T @ prices)
+            missed = np.maximum(top - factor * bottom - bounds.T @ prices + rounded, 0.0)
             weight = (np.exp(-losses[one]) * bottom).sum(axis=1)
             result[one, y, low] = np.log(max(factor + float((missed / weight).sum()), 1.0))
     return result
@@ -246,8 +251,8 @@ def steady_losses(age: Callable[[Array], Array], release: Array) -> Array:
     """Return a bound on all of L₁ = d, L₂ = age(L₁) + d, L₃ = ...; infinite where none was found.
 
     `age` never falls where losses grow. Then any L with age(L) + d ≤ L is such a bound: L₁ = d ≤ L,
-    and L_n ≤ L gives L_{n+1} ≤ age(L) + d ≤ L. The iterates themselves lie *below* their limit. So a
-    little more than d is released in each round, until losses are found that pass that check.
+    and L_n ≤ L gives L_{n+1} ≤ age(L) + d ≤ L. The iterates themselves lie *below* their limit. So
+    a little more than d is released in each round, until losses are found that pass that check.
     """
     little = 1e-9 * release.max()
     more = all_pairs(np.full(len(release), little), release.shape[-1])

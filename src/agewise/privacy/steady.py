@@ -1,11 +1,11 @@
 """For ever: what a client that releases again and again tells, and what it may spend each time.
 
-Three promises. `present`: at every publication, about the record's value then. `every_moment`: about
-its value at any time, counting what was released before and after. A whole number H: at every
-publication, about the values of the last H slots.
+Three promises. `present`: at every publication, about the record's value then. `every_moment`:
+about its value at any time, counting what was released before and after. A whole number H: at
+every publication, about the values of the last H slots.
 
-Everything here is the pairwise account of `agewise.privacy.pairwise`, and needs a Markov process that
-is known and forgets its past.
+Everything here is the pairwise account of `agewise.privacy.pairwise`, and needs a Markov process
+that is known and forgets its past.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ def steady_epsilon(
 ) -> float:
     """Return the ε that a client keeps to for ever, collecting once `every` so many slots.
 
-    Each release has `classical_epsilon` and is published `age` slots after it was collected. It is the
-    mean of the states with Laplace noise, or of what a learner or a table (one row per state) makes of
-    them; `release="any"`: any mechanism of that ε. `promise` says what ε is about (see
-    `agewise.privacy.steady`). With `any_prior` and `spectral`, earlier releases are carried on as one
-    number for all pairs of states.
+    Each release has `classical_epsilon` and is published `age` slots after it was collected. It is
+    the mean of the states with Laplace noise, or of what a learner or a table (one row per state)
+    makes of them; `release="any"`: any mechanism of that ε. `promise` is "present", "every_moment"
+    or a number of slots H: what ε is about (see `agewise.privacy.steady`). With `any_prior` and
+    `spectral`, earlier releases are carried on as one number for all pairs of states.
 
     Guarantees
-        An upper bound at every one of infinitely many publications, however many came before, for a
-        Markov process and the adversary of `method`; in a process that depends on the slot of the day,
-        whichever slot the first release is in. Infinite where no bound was found.
+        An upper bound at every one of infinitely many publications, for a Markov process and the
+        adversary of `method`; in a process that depends on the slot of the day, whichever slot the
+        first release is in. Infinite where no bound was found.
 
     >>> from agewise import birth_death
     >>> chain = birth_death(up=0.4, down=0.4, states=[20, 50, 100, 200])
@@ -95,8 +95,8 @@ def affordable_epsilon(
     The inverse of `steady_epsilon`, whose arguments it takes.
 
     Guarantees
-        `steady_epsilon` of what is returned is at most `epsilon`. Short of the largest such value by
-        0.001 % or less. Infinite where no noise is needed; 0 where nothing was found to do.
+        `steady_epsilon` of what is returned is at most `epsilon`, and one that is 0.01 % larger
+        is above it. Infinite where no noise is needed; 0 where no ε was found to do.
 
     >>> from agewise import birth_death
     >>> chain = birth_death(up=0.1, down=0.2, states=[20, 50, 100, 200])
@@ -116,7 +116,7 @@ def affordable_epsilon(
     while high - low > 1e-7 * high:
         middle = (low + high) / 2
         low, high = (middle, high) if rounds.epsilon(middle * unit) <= target else (low, middle)
-        if high < 1e-12 * target:
+        if high < 1e-6 * target:
             return 0.0
     return low
 
@@ -132,13 +132,18 @@ def rule_epsilon(
 ) -> float:
     """Return the ε of a rule that a client can be held to without knowing the future.
 
-    The rule: at most one release in any `every` slots in a row, each of at most `classical_epsilon`,
-    published `age` slots after its collection or later.
+    The rule: at most one release in any `every` slots in a row, each of at most
+    `classical_epsilon`, published `age` slots after its collection or later.
 
     Guarantees
-        An upper bound for every sequence of releases that keeps to the rule, at whatever gaps. It is
-        proven by letting each pair of states have its worst gap in each round; that longer gaps never
-        hurt is not assumed. Never below `steady_epsilon` by more than its tolerance (1e-6 of it).
+        An upper bound for every sequence of releases that keeps to the rule, at whatever gaps. It
+        lets each pair of states have its worst gap in each round; that longer gaps never hurt is
+        not assumed. Never below `steady_epsilon`, but for the tolerance of both (about 1e-8).
+
+    >>> from agewise import birth_death
+    >>> chain = birth_death(up=0.1, down=0.2, states=[20, 50, 100, 200])
+    >>> round(rule_epsilon(chain, every=10, classical_epsilon=0.1, promise="every_moment"), 4)
+    0.1375
     """
     spent = positive("classical_epsilon", classical_epsilon)
     one_of("promise", promise, ("present", "every_moment"))
@@ -164,11 +169,8 @@ class _Way:
             self._deltas = [slot_delta(process, s - g, s, method) for s, g in pairs]
 
     def __call__(self, losses: Array) -> Array:
-        """Losses `[gaps, day, S, S]` about each slot of the day, from `[(gaps,) day, S, S]`."""
-        if losses.ndim == 3:
-            moved = losses[self._source]
-        else:
-            moved = np.take_along_axis(losses, self._source[..., None, None], axis=1)
+        """Losses `[gaps, day, S, S]` about each slot of the day, from `[day, S, S]`."""
+        moved = losses[self._source]
         flat = moved.reshape(-1, *losses.shape[-2:])
         if self._rows is not None:
             return aged_losses(flat, self._rows).reshape(moved.shape)
@@ -210,39 +212,33 @@ class _Rounds:
         """The bound for ever, of releases with these pairwise losses."""
         each = np.broadcast_to(release, (self.process.day, *release.shape))
         known = steady_losses(lambda losses: self._back(losses)[0], each)
-        if self.promise == "present" or math.isinf(known.max()):
-            return float(self._published(known).max())
-        back = math.inf if self.promise == "every_moment" else int(self.promise)
         worst = float(self._published(known).max())
-        reach = back - self.age  # slots before the last collection that are asked about
-        if reach <= 0:
+        back = {"present": 0, "every_moment": math.inf}.get(str(self.promise), self.promise)
+        reach = float(back) - self.age  # slots before the last collection that are asked about
+        if reach <= 0 or math.isinf(worst):
             return worst
-        # Position p: p slots before the next release, every − p after the one before it.
-        places = np.arange(1, self.every + 1)
-        later = 1 + (np.minimum(reach, 2**53) - places) // self.every
-        before, after = self._before(known), None
-        told = each
-        last = int(later.max())
-        if last > COUNTED:
+        before, told = self._before(known), each
+        # In place p the next release is p slots away, and this is how many of them count.
+        later = 1 + (min(reach, 2.0**53) - np.arange(1, self.every + 1)) // self.every
+        if later.max() > COUNTED:
             told = steady_losses(lambda losses: self._fore(losses)[0], each)
-            both = before + self._after(told)
-            return max(worst, float(both.max()))
-        for number in range(1, last + 1):
-            if (later == number).any():
-                after = self._after(told)
-                asked = later == number
-                worst = max(worst, float((before + after)[asked].max()))
+            return max(worst, float((before + self._after(told)).max()))
+        for number in range(1, int(later.max()) + 1):
+            asked = later == number
+            if asked.any():
+                worst = max(worst, float((before + self._after(told))[asked].max()))
             told = self._fore(told)[0] + each
         return worst
 
     def rule(self, release: Array) -> float:
         """The bound for every sequence of releases at this gap or longer ones."""
         each = np.broadcast_to(release, (self.process.day, *release.shape))
-        back = _Gaps(self.process, self.every, self.method)
+        first = self.every if self.promise == "present" else 0
+        back = _Gaps(self.process, self.every, self.method, first)
         known = steady_losses(back.worst, each)
         if self.promise == "present" or math.isinf(known.max()):
             return float(self._published(known).max())
-        fore = _Gaps(self.process, self.every, None)
+        fore = _Gaps(self.process, self.every, None, first)
         told = steady_losses(fore.worst, each)
         # A release r slots ago or longer, and the next one in every − r slots or later.
         before, after = back.at_least(known), fore.at_least(told)
@@ -289,17 +285,19 @@ class _Gaps:
     that beyond the last gap tried no pair loses more than the worst pair did there.
     """
 
-    def __init__(self, process: Process, least: int, method: Method | None) -> None:
-        ones = all_pairs(np.ones(process.day), process.states.size)
-        longest = least
-        while (longest - least) * process.day < GAPS:
-            longest = 2 * longest
-            if _Way(process, [longest], method)(ones).max() < 1e-6:
+    def __init__(self, process: Process, least: int, method: Method | None, first: int) -> None:
+        ones, more = all_pairs(np.ones(process.day), process.states.size), 1
+        while more * process.day < GAPS:
+            if _Way(process, [least + more], method)(ones).max() < 1e-6:
                 break
-        self._least, self._way = least, _Way(process, range(longest + 1), method)
+            more *= 2
+        self._place, self._way = (
+            least - first,
+            _Way(process, range(first, least + more + 1), method),
+        )
 
     def at_least(self, losses: Array) -> Array:
-        """Losses `[gap, day, S, S]` at each gap from 0 on, or at any longer one."""
+        """Losses `[gap, day, S, S]` at each gap from the first on, or at any longer one."""
         aged = self._way(losses)
         beyond = all_pairs(np.full(1, aged[-1].max()), losses.shape[-1])
         aged[-1] = np.maximum(aged[-1], beyond)
@@ -307,7 +305,7 @@ class _Gaps:
 
     def worst(self, losses: Array) -> Array:
         """Losses at the gap of the rule or at any longer one."""
-        return np.asarray(self.at_least(losses)[self._least])
+        return np.asarray(self.at_least(losses)[self._place])
 
 
 def _refuse_lasting(process: Process) -> None:
