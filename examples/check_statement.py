@@ -2,15 +2,18 @@
 
     mkdir exported
     agewise ledger export runs/NAME/ledgers/CLIENT.ledger > exported/CLIENT.json    (each client)
+    agewise ledger export runs/NAME/server.draws > exported/server.draws.json    (if it is there)
     python examples/check_statement.py runs/NAME exported
 
 Recomputes, with NumPy alone, what record.json and statement.md say: Δ, sensitivity, noise, ε's and
 totals from the scenario's matrices and the exported releases, the model from the uploaded values,
 the expected loss in closed form, the realised one of simulated records, every step from the
 journal, and the page line by line. plan.json is held to the digest that the clients' own ledgers
-name. Prints one line per difference. Exit code 0: all the same; 1: something differs; 2: a case
+name. Where the server adds the noise, the model is the one draw that the server's own ledger holds,
+on the sum of the clients' means, and no less noise than any of them was promised. Prints one line
+per difference. Exit code 0: all the same; 1: something differs; 2: a case
 that it does not cover (plans made anew on the way, rejected uploads, runs on Flower, Gaussian
-noise, learners other than the mean).
+noise, learners other than the mean, levels with noise by the server).
 `agewise check` does the same with the package's own code, for every case.
 """
 
@@ -32,6 +35,19 @@ ASSUMES = {
     "measured": "records that evolve independently of each other, and a Δ that was measured: the "
     "notes say for which adversary, and on what its confidence rests.",
 }
+TRUST = {
+    "client": "Nobody is trusted with the records: each client adds its noise itself. The server "
+    "sees the noised means as they are uploaded, at the classical ε; whoever sees the model only, "
+    "at the aged ε.",
+    "server": "The server is trusted: it sees the clients' means as they are, and adds noise once, "
+    "when the model is published. The ε's below are about the model. If that trust is misplaced, "
+    "the classical ε is infinite.",
+}
+SEEN = (
+    "Ages count to the aggregation slot. The server, whoever runs it and whoever reads its files "
+    "have the clients' means as they are, from the moment of their upload."
+)
+DRAWS = "server.draws.json"
 LIMITS = [
     "The aged ε is about a record's value in the aggregation slot; the value that was collected is "
     "protected by the classical ε only.",
@@ -207,6 +223,11 @@ def odds(epsilon):
     return None if epsilon is None else words(math.exp(epsilon) if epsilon < 700 else math.inf)
 
 
+def noise_of(scenario):
+    """Who adds the noise: "client" or "server"."""
+    return scenario.get("noise", "client")
+
+
 def process_of(client, scenario):
     return Process(client["process"], client.get("states", scenario.get("states")))
 
@@ -229,6 +250,7 @@ def row_of(client, scenario, own, events, process, aggregated, settings):
     delta = float(process.delta(mixing, law, start, end))
     before = [event for event in events[: own["number"]] if event["private"]]
     classical = alone = together = added = None
+    digest = hashlib.sha256(bytes.fromhex(own["payload"])).hexdigest()
     if private:
         classical = math.inf if scale == 0 else reach / scale
         alone = aged(classical, delta)
@@ -263,7 +285,7 @@ def row_of(client, scenario, own, events, process, aggregated, settings):
         "total_classical_epsilon": words(added),
         "total_aged_delta": 0.0 if private else None,
         "total_classical_delta": 0.0 if private else None,
-        "upload_sha256": hashlib.sha256(bytes.fromhex(own["payload"])).hexdigest(),
+        "upload_sha256": digest if noise_of(scenario) == "client" else None,
     }, upload
 
 
@@ -290,8 +312,12 @@ def expected_gap(rows, weights, clients, scenario):
         joint, gap = law[:, None] * kernel, f[:, None] - z
         mean = (joint * gap).sum()
         variance = (joint * gap**2).sum() - mean**2
-        spread += weight**2 * (2 * row["noise_scale"] ** 2 + variance / client["samples"])
+        noise = 0.0 if noise_of(scenario) == "server" else 2 * row["noise_scale"] ** 2
+        spread += weight**2 * (noise + variance / client["samples"])
         bias += weight * mean
+    if noise_of(scenario) == "server":
+        pairs = zip(weights, rows, strict=True)
+        spread += 2 * max(weight * row["noise_scale"] for weight, row in pairs) ** 2
     return float(spread + bias**2)
 
 
@@ -318,7 +344,7 @@ def estimate(scenario, slots, heard):
         unknown += weights[i] ** 2 * (law @ kernel @ (z - now) ** 2) / n
         expected += weights[i] * now
         if client["name"] in heard:
-            noise = 2 * heard[client["name"]] ** 2
+            noise = 0.0 if noise_of(scenario) == "server" else 2 * heard[client["name"]] ** 2
             both, own = law @ ((z - mean) * (moved - now)) / n, law @ (z - mean) ** 2 / n + noise
             known.append((i, start, mean, both, own))
     unknown += sum(float(weights @ load) ** 2 for load in loads)
@@ -330,9 +356,38 @@ def estimate(scenario, slots, heard):
             told[row] += load[i] * (weights @ load) * lasting(level, end - start)
             for column, j, other in places:
                 law[row, column] += load[i] * load[j] * lasting(level, abs(start - other))
-    gains = np.linalg.solve(law, told) if known else np.zeros(0)
+    gains, drawn = np.linalg.solve(law, told) if known else np.zeros(0), 0.0
+    if noise_of(scenario) == "server" and known:
+        needs = np.array([heard[members[i]["name"]] for i, *_ in known])
+        gains, drawn = of_one_draw(told, np.diag(law), needs)
     offset = expected - sum(k * mean for k, (_, _, mean, _, _) in zip(gains, known, strict=True))
-    return gains, float(offset), float(unknown - told @ gains)
+    loss = unknown - 2 * told @ gains + gains @ law @ gains + 2 * drawn**2
+    return gains, float(offset), float(loss)
+
+
+def of_one_draw(told, power, needs):
+    """The best gains under one draw of noise, whose scale B is at least each |gain|·need; and B.
+
+    Clients share nothing: for a B each gain is its own best or as large as B allows, and the loss
+    is convex in B.
+    """
+
+    def gains(scale):
+        limit = np.where(needs > 0, scale / np.where(needs > 0, needs, 1.0), np.inf)
+        return np.clip(told / power, -limit, limit)
+
+    def rises(scale):
+        short = np.abs(told) - np.abs(gains(scale)) * power
+        held = (needs > 0) & (short > 0)
+        return 2 * scale > (short[held] / needs[held]).sum()
+
+    low, high = 0.0, float(np.max(np.abs(told / power) * needs))
+    if rises(high):
+        for _ in range(200):
+            middle = (low + high) / 2
+            low, high = (low, middle) if rises(middle) else (middle, high)
+    best = gains(high)
+    return best, float(np.max(np.abs(best) * needs))
 
 
 def present_mean(client, scenario, start, seed):
@@ -397,7 +452,12 @@ def page(s):
 
     unit = f" {plain(s['unit'])}" if s["unit"] else ""
     of = f" ({unit.strip()})".replace("|", "\\|") if unit else ""
-    lines = [f"# Privacy statement of run {s['run']}", ""]
+    by = "by each client"
+    if s["noise"] == "server":
+        by = "by the server, which has drawn none: nothing was published"
+        if s["draw_scale"] is not None:
+            by = f"drawn once by the server, scale {s['draw_scale']:.6g}{unit}"
+    lines = [f"# Privacy statement of run {s['run']}", "", f"**{s['trust']}**", ""]
     if not s["private"]:
         lines += [
             "**This run used a seeded stand-in for noise. Nothing is private, and no ε is "
@@ -415,7 +475,7 @@ def page(s):
         f"Made {s['made_at']}. {outcome} in slot {s['aggregate_at']}, target {target}.",
         "",
         "Released: the mean of the records. Mechanism: "
-        f"{s['mechanism'] if s['private'] else 'a seeded stand-in'}; estimator "
+        f"{s['mechanism'] if s['private'] else 'a seeded stand-in'}, {by}; estimator "
         f"{s['estimator']}, calibration {s['calibration']}.",
         "",
         f"| client | collected in | age | records | Δ | sensitivity{of} | noise scale{of} "
@@ -484,8 +544,28 @@ def rows_of(check, run, names, plan, settings, ledgers, received, complete):
     return digest, [row for row, _ in found], [upload for _, upload in found]
 
 
-def outcome(scenario, settings, rows, uploads, names, due):
-    """Model, expected and realised loss, and what its rivals would lose."""
+def drawn(check, settings, rows, gains, total, events):
+    """The model that the server's ledger holds: one draw on the sum, which keeps every promise."""
+    run, made = settings["run"], {event["key"]: event for event in events}
+    if run not in made or f"{run} opened" not in made:
+        check.same("server's ledger", "a model", "no draw of this run")
+        return math.nan
+    record = json.loads(bytes.fromhex(made[run]["payload"]))
+    scale = record["drawn_scale"]
+    names = [row["client"] for row in rows]
+    check.same("server's ledger: clients", sorted(record["gains"]), sorted(names))
+    check.same("server's ledger: sum", record["value"][0], total, room=1e-6)
+    for row, gain in zip(rows, gains, strict=True):
+        name = row["client"]
+        check.same(f"gain of {name}", record["gains"].get(name), float(gain), room=1e-6)
+        check.same(f"promise to {name}", record["promised"].get(name), row["noise_scale"])
+        kept = scale >= abs(record["gains"].get(name, math.inf)) * row["noise_scale"]
+        check.same(f"promise to {name} kept", kept, True)
+    return record["aggregate"][0]
+
+
+def outcome(check, scenario, settings, rows, uploads, names, due, draws):
+    """Model, its noise, expected and realised loss, and what its rivals would lose."""
     clients = {one["name"]: one for one in scenario["clients"]}
     slots = due | {row["client"]: row["collect_at"] for row in rows}
     aim, best = names, scenario["estimator"] == "best"
@@ -504,6 +584,12 @@ def outcome(scenario, settings, rows, uploads, names, due):
         gap = expected_gap(rows, shares[: len(rows)], clients, scenario)
         kept = [{**clients[n], "weight": p} for n, p in zip(aim, shares, strict=True)]
         whole = {**scenario, "clients": kept}
+    draw_scale = None
+    if noise_of(scenario) == "server":
+        gains = gains if best else shares[: len(rows)]
+        pairs = zip(gains, rows, strict=True)
+        draw_scale = float(max(abs(gain) * row["noise_scale"] for gain, row in pairs))
+        model = drawn(check, settings, rows, gains, model, draws)
     realised = None
     simulated = settings["readings"] is None and not settings["own_sources"]
     if simulated and "level" not in scenario:
@@ -521,7 +607,7 @@ def outcome(scenario, settings, rows, uploads, names, due):
         for c in whole["clients"]
     }
     fresh = estimate(whole, dict.fromkeys(slots, end), noise)[2]
-    return model, gap, realised, nothing, fresh
+    return model, draw_scale, gap, realised, nothing, fresh
 
 
 def main(run, exported):
@@ -536,7 +622,11 @@ def main(run, exported):
         return not_covered("other learners than the mean, other noise than Laplace noise")
     if "knowledge" in scenario:
         return not_covered("measured knowledge")
-    exports = (json.loads(path.read_text()) for path in Path(exported).glob("*.json"))
+    if noise_of(scenario) == "server" and "level" in scenario:
+        return not_covered("levels with noise by the server")
+    paths = {path.name: path for path in Path(exported).glob("*.json")}
+    draws = json.loads(paths.pop(DRAWS).read_text()) if DRAWS in paths else []
+    exports = (json.loads(path.read_text()) for path in paths.values())
     ledgers = {events[0]["client"]: events for events in exports if events}
     journal = (run / "journal.jsonl").read_text()
     steps, received, missing, failure, closed = follow(journal, plan, settings)
@@ -553,9 +643,12 @@ def main(run, exported):
         failure is None,
     )
     due = {one["client"]: one["collect_at"] for one in plan["assignments"]}
-    model, gap, realised, nothing, fresh = (None,) * 5
+    model, draw_scale, gap, realised, nothing, fresh = (None,) * 6
     if failure is None:
-        model, gap, realised, nothing, fresh = outcome(scenario, settings, rows, uploads, here, due)
+        model, draw_scale, gap, realised, nothing, fresh = outcome(
+            check, scenario, settings, rows, uploads, here, due, draws
+        )
+    once = noise_of(scenario) == "server"
     silent = sorted(set(clients) - set(received))
     body = {k: v for k, v in stated.items() if k not in ("version", "digest")}
     true = {
@@ -565,7 +658,10 @@ def main(run, exported):
         "rejected": {},
         "steps": steps,
         "statement": {
-            "version": 4,
+            "version": 5,
+            "noise": noise_of(scenario),
+            "trust": TRUST[noise_of(scenario)],
+            "draw_scale": draw_scale,
             "run": settings["run"],
             "plan": digest,
             "made_at": stated["made_at"],
@@ -583,7 +679,7 @@ def main(run, exported):
             "notes": plan["notes"],
             "unit": scenario["unit"],
             "mechanism": "Laplace noise, drawn by OpenDP",
-            "limits": LIMITS,
+            "limits": [SEEN if once and one.startswith("Ages") else one for one in LIMITS],
             "digest": hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest(),
         },
     }

@@ -1,6 +1,7 @@
 """Kill a run at every named point of the protocol, resume it, and report what became of it.
 
-Run as a script: `crash.py FOLDER SEED`; SEED "none" means private noise. A run is carried out in a
+Run as a script: `crash.py FOLDER SEED NOISE`; SEED "none" means private noise, and NOISE says who
+adds it: client or server. A run is carried out in a
 process of its own, which kills itself with SIGKILL just before or just after one of the steps
 below, the first, second or third time that it comes there, and is then resumed until it ends.
 Prints one JSON document: a list of cases.
@@ -18,6 +19,7 @@ import numpy as np
 import agewise as aw
 from agewise.federation.client import ClientAgent
 from agewise.federation.journal import RunFolder
+from agewise.federation.one_draw import DRAWS, OneDraw, ServerLedger
 from agewise.federation.server import Server
 from agewise.mechanism import Laplace
 from agewise.privacy.ledger import Ledger
@@ -34,18 +36,29 @@ STEPS = {
     "settings written": (RunFolder, "write_settings"),
     "document written": (RunFolder, "write"),
 }
+ONE_DRAW = {
+    "server's ledger created": (ServerLedger, "_begin"),
+    "run opened": (OneDraw, "open"),
+    "journal confirmed": (RunFolder, "sync"),
+    "server's noise drawn": (OneDraw, "_noised"),
+    "draw inserted": (ServerLedger, "_append"),
+    "draw committed": (OneDraw, "__call__"),
+    "upload received": (Server, "receive"),
+    "document written": (RunFolder, "write"),
+}
+"""The steps where the server adds the noise."""
 MOMENTS = ("before", "after")
 
 
-def problem():
+def problem(noise):
     chains = [aw.birth_death(*rates, [20, 50, 100, 200]) for rates in ((0.1, 0.2), (0.4, 0.3))]
     clients = [aw.Client(f"client {i}", chains[i % 2], samples=50) for i in range(4)]
-    return aw.Problem(clients, aggregate_at=6, epsilon=0.5, capacity=2)
+    return aw.Problem(clients, aggregate_at=6, epsilon=0.5, capacity=2, noise=noise)
 
 
 def kill_at(step, moment, times):
     """Arrange that this process kills itself there."""
-    owner, name = STEPS[step]
+    owner, name = {**STEPS, **ONE_DRAW}[step]
     plain, count = getattr(owner, name), itertools.count(1)
 
     def hooked(*arguments, **named):
@@ -81,6 +94,15 @@ def recorded(folder):
     return found
 
 
+def drawn(folder):
+    """What the server's ledger holds of its draws: the published numbers of each."""
+    if not (folder / DRAWS).exists():
+        return []
+    with aw.Ledger.read(folder / DRAWS) as ledger:
+        events = [json.loads(event.payload) for event in ledger.events()]
+    return [event["aggregate"] for event in events if "aggregate" in event]
+
+
 def case(plan, folder, seed, **kill):
     """One run, killed and resumed."""
 
@@ -91,7 +113,7 @@ def case(plan, folder, seed, **kill):
         aw.run(plan, folder=folder, rng=rng)
 
     killed = in_process(begin)
-    before = recorded(folder)
+    before, drawn_before = recorded(folder), drawn(folder)
     journal = folder / "journal.jsonl"
     heard = journal.read_text() if journal.exists() else ""
     if not (folder / "run.json").exists():  # it never began
@@ -110,16 +132,21 @@ def case(plan, folder, seed, **kill):
         "killed": killed,
         "before": before,
         "after": recorded(folder),
+        "drawn": [drawn_before, drawn(folder)],
         "heard": [json.loads(line)["payload"] for line in heard.splitlines() if "payload" in line],
         "model": model,
     }
 
 
-def main(place, seed):
-    plan = aw.plan(problem())
+def main(place, seed, noise):
+    plan = aw.plan(problem(noise))
     Laplace().draw(np.zeros(1), sensitivity=1.0, scale=1.0)  # load OpenDP once, in the parent
     cases = [case(plan, place / "quiet", seed)]
-    for step, moment, times in itertools.product(STEPS, MOMENTS, (1, 2, 3)):
+    steps = itertools.product(STEPS, MOMENTS, (1, 2, 3))
+    if noise == "server":  # each of its own happens once; uploads and documents several times
+        steps = itertools.product(ONE_DRAW, MOMENTS, (1,))
+        steps = [*steps, ("upload received", "after", 4), ("document written", "before", 3)]
+    for step, moment, times in steps:
         folder = place / f"{step} {moment} {times}".replace(" ", "-")
         cases.append(case(plan, folder, seed, step=step, moment=moment, times=times))
     return cases
@@ -128,4 +155,4 @@ def main(place, seed):
 if __name__ == "__main__":
     where, given = Path(sys.argv[1]), sys.argv[2]
     where.mkdir(exist_ok=True)
-    print(json.dumps(main(where, None if given == "none" else int(given))))
+    print(json.dumps(main(where, None if given == "none" else int(given), sys.argv[3])))

@@ -11,9 +11,9 @@ import pytest
 SCRIPT = Path(__file__).with_name("crash.py")
 
 
-def disturbed(folder, seed):
+def disturbed(folder, seed, noise="client"):
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(SCRIPT), str(folder), str(seed)],
+        [sys.executable, "-W", "ignore", str(SCRIPT), str(folder), str(seed), noise],
         capture_output=True,
         text=True,
         check=False,
@@ -43,3 +43,24 @@ def test_guarantee_a_kill_at_any_step_releases_nothing_twice(tmp_path, seed):
     recorded = [any(case["before"].values()) for case in cases]
     assert any(recorded)
     assert not all(recorded)
+
+
+@pytest.mark.parametrize("seed", [6, "none"], ids=["stand-in", "private"])
+def test_guarantee_a_kill_at_any_step_leaves_one_draw_by_the_server(tmp_path, seed):
+    quiet, *cases = disturbed(tmp_path / "runs", seed, "server")
+    assert not quiet["killed"]
+    for case in cases:
+        name = {k: case[k] for k in ("step", "moment", "times")}
+        assert case["killed"], name
+        earlier, made = case["drawn"]
+        assert made == [[case["model"]]], name  # one draw, and it is the model
+        assert earlier in ([], made), name  # what was recorded when the run was killed
+        for client, (payload,) in case["after"].items():
+            assert case["before"].get(client, []) in ([], [payload]), name
+        if seed != "none":
+            assert case["model"] == quiet["model"], name
+    recorded = {(c["step"], c["moment"]): bool(c["drawn"][0]) for c in cases}
+    assert not recorded["server's noise drawn", "after"]  # not committed: nobody knows of it
+    assert not recorded["draw inserted", "after"]
+    assert recorded["draw committed", "after"]
+    assert recorded["document written", "before"]  # nothing is published before that

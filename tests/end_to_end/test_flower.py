@@ -154,10 +154,11 @@ def test_guarantee_a_real_federation_gives_the_local_engines_model(federation, e
     [
         {"learner": aw.Histogram()},
         {"learner": STATISTICS, "mechanism": "gaussian", "delta": 1e-6},
+        {"noise": "server", "estimator": "best", "mixing": "exact"},
     ],
-    ids=["histogram", "gaussian statistics"],
+    ids=["histogram", "gaussian statistics", "one draw by the server"],
 )
-def test_guarantee_vectors_and_gaussian_noise_give_the_local_engines_model(
+def test_guarantee_vectors_gaussian_noise_and_one_draw_give_the_local_engines_model(
     federation, tmp_path, changes
 ):
     problem = PROBLEM.replace(**changes)

@@ -31,6 +31,11 @@ def exported(ledgers, folder):
         with aw.Ledger.read(path) as ledger:
             rows = [{**e.facts(), "payload": e.payload.hex()} for e in ledger.events()]
         (folder / f"{path.stem}.json").write_text(json.dumps(rows))
+    draws = ledgers.parent / "server.draws"
+    if draws.exists():
+        with aw.Ledger.read(draws) as ledger:
+            rows = [{**e.facts(), "payload": e.payload.hex()} for e in ledger.events()]
+        (folder / "server.draws.json").write_text(json.dumps(rows))
     return folder
 
 
@@ -94,6 +99,13 @@ CASES = {
         "on_missing": "renormalise",
     },
     "stand-in": {"rng": np.random.default_rng(3)},
+    "one draw": {"change": {"mixing": "exact", "estimator": "propagated", "noise": "server"}},
+    "one draw, best, one missing": {
+        "change": {"mixing": "exact", "estimator": "best", "noise": "server"},
+        "drop": ["client 2"],
+        "on_missing": "renormalise",
+    },
+    "one draw, failed": {"change": {"noise": "server"}, "drop": ["client 2"]},
 }
 
 
@@ -152,3 +164,18 @@ def test_the_script_says_what_it_does_not_cover(tmp_path, script, capsys):
     run = finished(tmp_path / "run", drop=["client 2"], on_missing="replan")
     assert script.main(run, exported(run / "ledgers", tmp_path / "exported")) == 2
     assert "plans made anew" in capsys.readouterr().out
+
+
+def test_the_script_misses_the_servers_ledger_and_finds_a_broken_promise(tmp_path, script, capsys):
+    run = finished(tmp_path / "run", change={"noise": "server"})
+    ledgers = exported(run / "ledgers", tmp_path / "exported")
+    path = ledgers / "server.draws.json"
+    rows = json.loads(path.read_text())
+    record = json.loads(bytes.fromhex(rows[1]["payload"]))
+    less = record | {"drawn_scale": record["drawn_scale"] / 2}
+    path.write_text(json.dumps([rows[0], rows[1] | {"payload": json.dumps(less).encode().hex()}]))
+    assert script.main(run, ledgers) == 1
+    assert "promise to client 1 kept: stated False" in capsys.readouterr().out
+    path.unlink()
+    assert script.main(run, ledgers) == 1
+    assert "no draw of this run" in capsys.readouterr().out

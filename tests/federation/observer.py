@@ -1,11 +1,13 @@
 """Whoever sees everything: an account of its own of what every client has let out."""
 
+import contextlib
 import json
 import sqlite3
 
 import numpy as np
 
 from agewise.federation.journal import ledger_file
+from agewise.federation.one_draw import DRAWS
 
 
 class Violation(AssertionError):
@@ -20,6 +22,8 @@ class Observer:
         self.seen = {}
         """The bytes of each client's release in each run, once they were seen anywhere."""
         self.readers = {}
+        self.draws = {}
+        """What the server has recorded of its one draw, by run."""
 
     def close(self):
         for database in self.readers.values():
@@ -79,6 +83,43 @@ class Observer:
             if total > self.limit * (1 + 1e-6):
                 self.violated(f"{client} has spent {total}, its policy allows {self.limit}")
 
+    def drawn(self, folder):
+        """The one draw in the server's ledger, which never changes; None if there is none."""
+        if not (folder / DRAWS).exists():
+            return None
+        with contextlib.closing(sqlite3.connect(folder / DRAWS)) as database:
+            rows = database.execute("SELECT key, payload FROM events").fetchall()
+        rows = {key: payload for key, payload in rows if not key.endswith(" opened")}
+        for run, payload in rows.items():
+            if self.draws.setdefault(run, payload) != payload:
+                self.violated(f"the server has drawn twice for {run}")
+        return {run: json.loads(payload) for run, payload in rows.items()}
+
+    def check_draw(self, folder, record, uploads):
+        """The model is the one draw on the sum of the means, and that keeps every promise."""
+        made = self.drawn(folder).get(record["run"])
+        if made is None or made["aggregate"] != [record["model"]]:
+            self.violated("the model is not what the server's ledger holds")
+        if set(made["gains"]) != set(uploads):
+            self.violated("the draw was made for other clients")
+        total = 0.0
+        problem = self.plan.problem
+        records = sum(c.samples for c in problem.clients)
+        heard = sum(c.samples for c in problem.clients if c.name in uploads)
+        for client in problem.clients:
+            law, z = client.process.law(1), client.process.states
+            gain, upload = made["gains"].get(client.name, 0.0), uploads.get(client.name)
+            if problem.estimator == "plain":
+                gain = 0.0 if upload is None else client.samples / heard
+            else:  # what is known of those who are not heard, or hardly
+                total += (client.samples / records - gain) * (law @ z)
+            if upload is not None:
+                total += gain * upload["value"][0]
+                if abs(gain) * upload["noise_scale"] > made["drawn_scale"] * (1 + 1e-12):
+                    self.violated(f"the draw breaks the promise to {client.name}")
+        if not np.isclose(made["value"][0], total, rtol=1e-9):
+            self.violated(f"the sum is {made['value']}, the uploads give {total}")
+
     def expected_model(self, uploads):
         """The weighted mean of the uploads; or of independent records, what is known and heard."""
         problem = self.plan.problem
@@ -114,6 +155,9 @@ class Observer:
         uploads = {
             name: json.loads(self.payload(name, record["run"])) for name in record["participants"]
         }
+        if self.plan.problem.noise == "server":
+            self.check_draw(folder, record, uploads)
+            return True
         model = self.expected_model(uploads)
         if not np.allclose(np.atleast_1d(record["model"]), model, rtol=1e-9):
             self.violated(f"the model is {record['model']}, the uploads give {model}")

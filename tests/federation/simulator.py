@@ -8,6 +8,7 @@ The same seed gives the same trace, except for the noise, on which nothing depen
 """
 
 import errno
+import itertools
 import json
 import os
 import re
@@ -28,6 +29,7 @@ from agewise.errors import AgewiseError
 from agewise.federation import local
 from agewise.federation import server as server_module
 from agewise.federation.journal import RunFolder
+from agewise.federation.one_draw import OneDraw
 from agewise.federation.server import Server
 from agewise.planning import Plan
 from agewise.privacy import ledger as ledgers
@@ -40,6 +42,8 @@ STEPS = {
     "journal": (RunFolder, "keep"),
     "settings": (RunFolder, "write_settings"),
     "document": (RunFolder, "write"),
+    "sync": (RunFolder, "sync"),
+    "draw": (OneDraw, "_noised"),
 }
 """The steps of the server before and after which it can crash."""
 MOST_SITTINGS = 60
@@ -48,14 +52,21 @@ MOST_SITTINGS = 60
 def problems():
     """Small federations, whose weights are in proportion to their records."""
     rates = [(0.1, 0.2), (0.4, 0.3), (0.2, 0.1), (0.3, 0.3)]
-    for count, slots, capacity in ((2, 3, None), (3, 4, 1), (4, 5, 2)):
+    small = ((2, 3, None), (3, 4, 1), (4, 5, 2))
+    for noise, (count, slots, capacity) in itertools.product(("client", "server"), small):
         clients = [
             aw.Client(f"client {i}", aw.birth_death(*rates[i], [20, 50, 100]), samples=10 + 5 * i)
             for i in range(count)
         ]
         estimator = "plain" if count == 4 else "best"
         yield aw.Problem(
-            clients, slots, 0.5, estimator=estimator, calibration="formula", capacity=capacity
+            clients,
+            slots,
+            0.5,
+            estimator=estimator,
+            calibration="formula",
+            capacity=capacity,
+            noise=noise,
         )
 
 
@@ -69,6 +80,8 @@ class Simulator:
         self.replanned, self.traces = {}, {}
         self.opened = []
         """Connections to ledgers, which end with the process that opened them."""
+        self.synced = {}
+        """How much of each journal the disk has confirmed."""
 
     def __enter__(self):
         self.patch = pytest.MonkeyPatch()
@@ -130,12 +143,12 @@ class Simulator:
         self.opened.clear()
 
     def written(self, step, execute, *statement):
-        """A statement of a client's ledger, which may fail at the named ones."""
+        """A statement of a client's ledger or the server's, which may fail at the named ones."""
         world = self.world
-        if step is None or world is None or world.client is None:
+        if step is None or world is None or (world.client is None and step == "begin"):
             return execute(*statement)
         world.point(step, "before")
-        if step != "begin" and world.strikes("full", world.client, step):
+        if step != "begin" and world.strikes("full", world.client or "server", step):
             raise sqlite3.OperationalError("database or disk is full")
         result = execute(*statement)
         world.point(step, "after")
@@ -155,6 +168,9 @@ class Simulator:
             result = plain(owner, *arguments, **named)
             if isinstance(owner, Server):
                 self.observer.received(owner)
+            if step == "sync":
+                journal = owner.path / "journal.jsonl"
+                self.synced[journal] = journal.stat().st_size
             world.point(step, "after")
             return result
 
@@ -174,6 +190,7 @@ class Simulator:
     def play(self, seed):
         """Carry out what a seed decides; return the trace, or raise a `Violation`."""
         self.world = world = World(seed)
+        self.synced.clear()
         place = self.place / f"seed-{seed}"
         plan = world.chance.choice(self.plans)
         choices = {
@@ -206,6 +223,7 @@ class Simulator:
             self.end_process()
             for client in plan.problem.clients:
                 self.observer.account(client.name)
+            self.observer.drawn(folder)
             complete = (folder / "record.json").exists() and self.observer.published(folder)
             if complete or ended:
                 return
@@ -247,7 +265,8 @@ class Simulator:
         """With the power, the end of what was written last may be lost."""
         if journal.exists() and self.world.strikes("tear", "journal"):
             size = journal.stat().st_size
-            os.truncate(journal, max(0, size - self.world.chance.randrange(1, 1000)))
+            kept = self.synced.get(journal, 0)
+            os.truncate(journal, max(kept, size - self.world.chance.randrange(1, 1000)))
 
     @staticmethod
     def plain(error, folder):

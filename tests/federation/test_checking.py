@@ -28,6 +28,13 @@ CASES = {
     "failed": {"drop": ["client 2"]},
     "renormalised": {"drop": ["client 2"], "on_missing": "renormalise"},
     "replanned": {"drop": ["client 2"], "on_missing": "replan"},
+    "one draw": {"problem": {"noise": "server", "estimator": "best"}},
+    "one draw, renormalised": {
+        "problem": {"noise": "server"},
+        "drop": ["client 2"],
+        "on_missing": "renormalise",
+    },
+    "one draw, failed": {"problem": {"noise": "server"}, "drop": ["client 2"]},
 }
 
 
@@ -67,7 +74,7 @@ def test_guarantee_no_leaf_of_the_record_can_be_changed(run):
     assert not unnoticed
 
 
-@pytest.mark.parametrize("case", ["complete", "tight"])
+@pytest.mark.parametrize("case", ["complete", "tight", "one draw"])
 def test_guarantee_no_leaf_of_the_plan_can_be_changed(tmp_path, case):
     run = finished(tmp_path / "run", **CASES[case])
     path = run / "plan.json"

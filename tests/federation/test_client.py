@@ -200,4 +200,4 @@ def test_messages_come_back_as_they_went():
     with pytest.raises(BadMessage, match="malformed"):
         Upload.decode(order.encode())
     with pytest.raises(BadMessage, match="version"):
-        Order.decode(order.encode().replace(b'"version":2', b'"version":9'))
+        Order.decode(order.encode().replace(b'"version":3', b'"version":2'))

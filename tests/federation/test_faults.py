@@ -4,6 +4,7 @@ A failing seed is printed with its trace; `Simulator.play(seed)` plays it again.
 """
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from observer import Violation
 from simulator import STATEMENTS, STEPS, Simulator
 
 from agewise.federation.client import ClientAgent
+from agewise.federation.one_draw import OneDraw
 from agewise.federation.server import Server
 from agewise.privacy.ledger import Ledger
 
@@ -59,6 +61,8 @@ def test_the_seeds_come_by_every_fault(simulator):
     moments = ("before", "after")
     wanted = {f"crash client {m} {step}" for m in moments for step in STATEMENTS.values()}
     wanted |= {f"crash server {m} {step}" for m in moments for step in STEPS}
+    wanted |= {f"crash server {m} {step}" for m in moments for step in ("insert", "commit")}
+    wanted |= {"full server insert", "full server commit"}
     wanted |= {"full client insert", "full client commit", "tear journal", "jump "}
     wanted |= {f"full server {step}" for step in ("journal", "settings", "document")}
     assert wanted <= met
@@ -118,9 +122,29 @@ def believe(patch):
     receive = Server.receive
 
     def gullible(server, payload, slot, sender=None):
-        return receive(server, payload.replace(b'"value":[', b'"value":[1'), slot, sender)
+        return receive(server, payload.replace(b'],"samples"', b'1],"samples"'), slot, sender)
 
     patch.setattr(Server, "receive", gullible)
+
+
+def redraw(patch):
+    """A server that draws anew whenever it publishes."""
+
+    def forgetful(draw, due):
+        return OneDraw(draw.run, None)(due)
+
+    patch.setattr(OneDraw, "__call__", forgetful)
+
+
+def draw_less(patch):
+    """A server that draws less noise than it has promised."""
+    noised = OneDraw._noised
+
+    def mean(draw, due):
+        return noised(draw, replace(due, scale=due.scale / 2))
+
+    patch.setattr(OneDraw, "_noised", mean)
+    patch.setattr(OneDraw, "_refuse_other", lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +155,8 @@ def believe(patch):
         (forget, "claims a classical total that is not the sum|claims .* in all"),
         (make_up, "that was never released"),
         (believe, "that was never released"),
+        (redraw, "not what the server's ledger holds"),
+        (draw_less, "breaks the promise"),
     ],
 )
 def test_planted_bugs_are_found(simulator, plant, words):

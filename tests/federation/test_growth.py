@@ -40,7 +40,7 @@ def growth(counts):
 def test_a_run_calls_in_proportion_to_its_clients(monkeypatch):
     plans, finishing = [federation(count) for count in (40, 80, 160)], []
     whole, finish = [], Server.finish
-    monkeypatch.setattr(Server, "finish", lambda server: measured(finishing, finish, server))
+    monkeypatch.setattr(Server, "finish", lambda *args: measured(finishing, finish, *args))
     for plan in (plans[0], *plans):  # the first also does what is done once
         measured(whole, aw.run, plan, "local", np.random.default_rng(0))
     assert growth(whole[1:]) < 2.1

@@ -63,7 +63,7 @@ def test_private_uploads_claim_at_most_the_target():
 
 
 CHANGES = [
-    ({"version": 1}, "version"),
+    ({"version": 2}, "version"),
     ({"kind": "order"}, "malformed"),
     ({"extra": 1}, "malformed"),
     ({"value": None}, "malformed"),
@@ -103,7 +103,7 @@ def test_odd_uploads_are_rejected_counted_and_change_nothing(change, reason):
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"x" * (2**20 + 1), b'{"version": 2}']
+    "payload", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"x" * (2**20 + 1), b'{"version": 3}']
 )
 def test_rubbish_is_malformed(payload):
     server = Server(PLAN, "run")

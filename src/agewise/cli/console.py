@@ -75,6 +75,20 @@ LearnerOption = Annotated[
 MechanismOption = Annotated[
     Kind | None, typer.Option(help="The noise: laplace, or gaussian, which needs --delta.")
 ]
+NoiseOption = Annotated[
+    Trust | None,
+    typer.Option(
+        help="Who adds the noise: each client, or once the server, which then sees the clients' "
+        "means as they are."
+    ),
+]
+ServerNoiseOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-server-noise/--forbid-server-noise",
+        help="Each client's policy about noise that the server is to add.",
+    ),
+]
 DeltaOption = Annotated[
     float | None, typer.Option(help="The δ of the target (ε, δ), with gaussian noise.")
 ]

@@ -22,7 +22,9 @@ from agewise.cli.console import (
     MaxDeltaOption,
     MechanismOption,
     MixingOption,
+    NoiseOption,
     ScenarioArgument,
+    ServerNoiseOption,
     StartsAtOption,
     WindowOption,
     console,
@@ -64,6 +66,7 @@ def init_command(
     learner: LearnerOption = None,
     mechanism: MechanismOption = None,
     delta: DeltaOption = None,
+    noise: NoiseOption = None,
     readings: Annotated[
         Path | None, typer.Option(help="The nodes' readings; otherwise simulated records.")
     ] = None,
@@ -72,6 +75,7 @@ def init_command(
     max_classical_epsilon: MaxClassicalOption = None,
     max_delta: MaxDeltaOption = None,
     window: WindowOption = None,
+    allow_server_noise: ServerNoiseOption = True,
     stand_in_seed: Annotated[
         int | None,
         typer.Option(min=0, help="Reproducible records and noise on every node: NOT private."),
@@ -96,6 +100,7 @@ def init_command(
         learner=learner,
         mechanism=mechanism,
         delta=delta,
+        noise=noise,
     )
     failure = (problem.delta or 0.0) if max_delta is None else max_delta
     limit = problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
@@ -107,7 +112,7 @@ def init_command(
         port=port,
         readings=readings,
         starts_at=starts_at,
-        policy=Policy(limit, max_classical_epsilon, window, failure),
+        policy=Policy(limit, max_classical_epsilon, window, failure, allow_server_noise),
         seed=stand_in_seed,
         stand_in=stand_in_seed is not None,
         node_config=node_config,

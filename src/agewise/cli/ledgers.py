@@ -42,6 +42,7 @@ def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
         Column("aggregated"),
         Column("classical ε"),
         Column("noise scale"),
+        Column("noise by", words=True, spare=True),
         Column("made at", spare=True),
     ]
     rows = [
@@ -53,6 +54,7 @@ def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
             str(event.aggregate_at),
             f"{event.classical_epsilon:.4g}" if event.private else "stand-in",
             f"{event.scale:.4g}",
+            event.noise,
             event.made_at,
         )
         for event in events

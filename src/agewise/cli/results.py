@@ -89,6 +89,7 @@ def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
     made = result.plan
     if made.verdict is not None:
         facts.insert(0, ("verdict on the plan", escape(made.verdict)))
+    facts.append(("trust", statement.trust))
     facts += [
         ("expected loss", f"{made.gap:.6g}{square} (closed form)"),
         (NOTHING, f"{made.nothing_collected:.6g}{square}, at ε = 0"),

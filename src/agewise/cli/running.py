@@ -27,7 +27,9 @@ from agewise.cli.console import (
     MaxDeltaOption,
     MechanismOption,
     MixingOption,
+    NoiseOption,
     ScenarioArgument,
+    ServerNoiseOption,
     StartsAtOption,
     WindowOption,
     generator,
@@ -41,16 +43,9 @@ from agewise.cli.console import (
 from agewise.cli.results import SPOKEN, print_result, rehearsal_facts
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
-from agewise.federation.journal import (
-    JOURNAL,
-    PLAN,
-    RECORD,
-    SETTINGS,
-    Clock,
-    Engine,
-    ledger_file,
-)
+from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS, ledger_file
 from agewise.federation.server import OnMissing, Step
+from agewise.federation.settings import Clock, Engine
 from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.simulation import Estimate
 from agewise.planning import Plan
@@ -87,6 +82,7 @@ def run_command(
     learner: LearnerOption = None,
     mechanism: MechanismOption = None,
     delta: DeltaOption = None,
+    noise: NoiseOption = None,
     capacity: CapacityOption = None,
     plan: Annotated[
         Path | None, typer.Option(help="Run this plan.json instead of planning SCENARIO.")
@@ -103,6 +99,7 @@ def run_command(
     max_classical_epsilon: MaxClassicalOption = None,
     max_delta: MaxDeltaOption = None,
     window: WindowOption = None,
+    allow_server_noise: ServerNoiseOption = True,
     deployment: Annotated[
         Path | None,
         typer.Option("--deployment", "-d", help="With flower: a federation that is up."),
@@ -165,14 +162,16 @@ def run_command(
             learner=learner,
             mechanism=mechanism,
             delta=delta,
+            noise=noise,
         )
         _refuse_repetitions(chosen, repetitions)
         folder = _fresh(out, chosen.problem.name)
         policy = None
-        if (max_aged_epsilon, max_classical_epsilon, window, max_delta) != (None,) * 4:
+        limits = (max_aged_epsilon, max_classical_epsilon, window, max_delta)
+        if limits != (None,) * 4 or not allow_server_noise:
             limit = chosen.problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
             failure = (chosen.problem.delta or 0.0) if max_delta is None else max_delta
-            policy = Policy(limit, max_classical_epsilon, window, failure)
+            policy = Policy(limit, max_classical_epsilon, window, failure, allow_server_noise)
         choices: dict[str, Any] = {"ledgers": ledgers, "drop": drop or []}
         if engine == "flower":
             if ledgers is not None or drop:
@@ -259,6 +258,7 @@ _PLANNING = {
     "learner",
     "mechanism",
     "delta",
+    "noise",
 }
 
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from agewise.checks import one_of
 from agewise.errors import InvalidInput
-from agewise.federation.journal import Clock, Engine, RunFolder
+from agewise.federation.journal import RunFolder
 from agewise.federation.local import rehearse, resume_locally, run_locally
 from agewise.federation.result import RunResult, Watcher
 from agewise.federation.server import OnMissing, RunIncomplete
+from agewise.federation.settings import Clock, Engine
 from agewise.federation.sources import DataSource
 from agewise.planning import Plan
 from agewise.privacy.account import Policy

@@ -20,10 +20,12 @@ import numpy as np
 from agewise.errors import InvalidInput
 from agewise.federation.claims import ROOM
 from agewise.federation.client import ClientAgent, Profile, private_noise
-from agewise.federation.journal import PLAN, RECORD, STATEMENT, RunFolder, Settings
+from agewise.federation.journal import PLAN, RECORD, STATEMENT, RunFolder
 from agewise.federation.messages import BadMessage, Upload
+from agewise.federation.one_draw import DRAWS, OneDraw, ServerLedger, Sum
 from agewise.federation.result import conclude, failed_record
 from agewise.federation.server import RunIncomplete, Server
+from agewise.federation.settings import Settings
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement
 from agewise.mechanism import MECHANISMS, Noised
@@ -67,7 +69,8 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
     Guarantees
         A report without differences means: every number and sentence of the three documents
         follows from the clients' ledgers, the journal and the scenario, but for what `as_told`
-        names. Changing one of them alone is always found.
+        names. Changing one of them alone is always found. Where the server adds the noise, the
+        model is what its own ledger has recorded, and that draw kept every client's promise.
     """
     place = Path(folder)
     record = _read(place / RECORD)
@@ -89,7 +92,10 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
     for name, (upload, payload) in {**server.received, **server.late}.items():
         differences += _check_upload(server, settings, accounts.get(name), upload, payload)
     _check_proof(plan, as_told)
-    true, statement = _documents(server, plan, settings, record, as_told)
+    found: list[Difference] = []
+    draw = _recorded_draw(place, settings, found)
+    true, statement = _documents(server, plan, settings, record, as_told, draw)
+    differences += found
     if isinstance(record, dict) and "earlier_failures" in record:
         as_told.append(f"{RECORD}: earlier_failures, before the run was resumed")
         true["earlier_failures"] = record["earlier_failures"]
@@ -148,7 +154,10 @@ def _check_upload(
     events = account[1]
     event = next(event for event in events if event.key == settings.run)
     if event.payload != payload:
-        yield Difference(f"{name}: upload", payload.decode(), event.payload.decode())
+        both = "what the journal holds", "other bytes"  # a mean without noise is not shown
+        if upload.noise == "client":
+            both = payload.decode(), event.payload.decode()
+        yield Difference(f"{name}: upload", *both)
     problem = server.first_plan.problem
     client = next(c for c in problem.clients if c.name == upload.client)
     order = server.order_of(upload)
@@ -187,7 +196,12 @@ def _check_proof(plan: Plan, as_told: list[str]) -> None:
 
 
 def _documents(
-    server: Server, plan: Plan, settings: Settings, record: Any, as_told: list[str]
+    server: Server,
+    plan: Plan,
+    settings: Settings,
+    record: Any,
+    as_told: list[str],
+    draw: Callable[[Sum], tuple[float, ...]],
 ) -> tuple[dict[str, Any], Statement]:
     """The record and the statement as they follow from the journal, with the time they tell."""
     document = record.get("statement") if isinstance(record, dict) else None
@@ -199,7 +213,7 @@ def _documents(
         server.failure = stated.removeprefix(prefix).removesuffix(".")
     source = _source(plan, settings, record, as_told)
     try:
-        result = conclude(server, None, source, {})
+        result = conclude(server, None, source, {}, draw)
     except RunIncomplete as failure:
         statement = replace(server.state(None), made_at=str(when))
         return failed_record(server, statement, str(failure)), statement
@@ -208,6 +222,35 @@ def _documents(
     if source is None and isinstance(record, dict):
         true["realised_loss"] = record.get("realised_loss")
     return true, statement
+
+
+def _recorded_draw(
+    place: Path, settings: Settings, differences: list[Difference]
+) -> Callable[[Sum], tuple[float, ...]]:
+    """The server's one draw as its ledger has it, held against what it should have been."""
+
+    def draw(due: Sum) -> tuple[float, ...]:
+        with ServerLedger.read(place / DRAWS) as ledger:
+            events = {event.key: event for event in ledger.events()}
+        event = events.get(settings.run)
+        if event is None or f"{settings.run} opened" not in events:
+            differences.append(Difference(DRAWS, "a model", "no draw of this run"))
+            return tuple(math.nan for _ in due.value)
+        stored = json.loads(event.payload)
+        true = json.loads(json.dumps(due.facts()))
+        sums = stored.pop("value"), true.pop("value")  # without noise, and therefore not shown
+        if any(_compared("", *sums)):
+            differences.append(Difference(f"{DRAWS}: value", "another sum", "of the uploads"))
+        aggregate, scale = tuple(stored.pop("aggregate")), stored.pop("drawn_scale")
+        if not (event.scale == scale >= due.scale * (1 - SAME)):
+            differences.append(Difference(f"{DRAWS}: scale", scale, f"{due.scale} or more"))
+        if settings.stand_in:
+            again = OneDraw(settings.run, None, settings.seed)(due)
+            differences.extend(_compared(f"{DRAWS}: aggregate", aggregate, again))
+        differences.extend(_compared(DRAWS, stored, true))
+        return aggregate
+
+    return draw
 
 
 def _source(

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from agewise.arrays import Array
 from agewise.federation.messages import BadMessage, Upload
 from agewise.mechanism import MECHANISMS
 from agewise.planning import Assignment
@@ -62,6 +63,20 @@ def refuse_claims(
         or upload.releases < 1
     ):
         raise BadMessage("false claim", "less than the plan implies")
+
+
+def refuse_outside(upload: Upload, issued: Assignment, release: Array) -> None:
+    """Refuse a mean without noise that no records have, and a claim to more noise than was ordered.
+
+    `release` `[S, d]` is what each state contributes: a mean lies between the least and the most.
+    """
+    low, high = release.min(axis=0), release.max(axis=0)
+    room = ROOM * np.maximum(np.abs(low), np.abs(high))
+    value = np.asarray(upload.value)
+    if (value < low - room).any() or (value > high + room).any():
+        raise BadMessage("out of range", "a mean that no records have")
+    if upload.noise_scale > issued.noise_scale * (1 + 2 * ROOM):
+        raise BadMessage("false claim", "more noise than was ordered")
 
 
 def _refuse_failures(upload: Upload, allowed: float) -> None:

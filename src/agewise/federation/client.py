@@ -23,7 +23,7 @@ from agewise.mixing import Method
 from agewise.privacy.account import BudgetExceeded, Event, Policy, enforce, now, total_of
 from agewise.privacy.calibration import Rule
 from agewise.privacy.ledger import Ledger, LedgerDamaged
-from agewise.problem import Client, Problem, Target
+from agewise.problem import Client, Problem, Target, Trust
 from agewise.process import Process
 from agewise.terms import Terms
 from agewise.terms import terms as terms_for
@@ -31,6 +31,10 @@ from agewise.terms import terms as terms_for
 ROOM = 1e-9
 """By how much an ordered noise scale may fall short in another machine's arithmetic; the client
 uses its own, larger one then."""
+
+
+LARGEST_MAPPED = 1e150
+"""Noise scales beyond which OpenDP's maps overflow; more noise spends no more than this one."""
 
 
 class OrderRefused(AgewiseError):
@@ -48,7 +52,8 @@ class Profile:
     slots of its own time that lie before slot 1 of the run. `aggregate_at`, `estimator`,
     `calibration` and `learner` are the only ones that it accepts (None: whatever is ordered). A
     server that may choose the aggregation slot chooses the age, and with it how little noise is
-    enough. `mechanism` is the only noise that it adds, and `delta` the δ of its target with it.
+    enough. `mechanism` is the only noise that it accepts, and `delta` the δ of its target with it;
+    `noise` the only one it lets add that: itself, or the server, which then sees its mean as it is.
     """
 
     client: Client
@@ -62,6 +67,7 @@ class Profile:
     mechanism: Kind = "laplace"
     delta: float = 0.0
     learner: Learner | None = None
+    noise: Trust = "client"
 
     @classmethod
     def of(
@@ -81,6 +87,7 @@ class Profile:
             problem.mechanism,
             problem.delta or 0.0,
             problem.learner,
+            problem.noise,
         )
 
     def __post_init__(self) -> None:
@@ -109,13 +116,18 @@ class Profile:
             )
         learner = None if self.learner is None else self.learner.to_dict()
         accepted = {**vars(self), "learner": learner}
-        for name in ("aggregate_at", "estimator", "calibration", "mechanism", "learner"):
+        for name in ("aggregate_at", "estimator", "calibration", "mechanism", "learner", "noise"):
             own, ordered = accepted[name], getattr(order, name)
             if own is not None and ordered != own:
                 raise OrderRefused(
                     f"{name} is {ordered} in the order; client {self.client.name!r} allows {own} "
                     "only"
                 )
+        if order.noise == "server" and not self.policy.allow_server_noise:
+            raise OrderRefused(
+                f"noise is server in the order; the policy of client {self.client.name!r} does not "
+                "allow that (allow_server_noise): the server would see its mean as it is"
+            )
 
 
 Draw = Callable[[Array, Terms, float], Noised]
@@ -137,6 +149,18 @@ def stand_in_noise(seed: int, name: str) -> Draw:
         return MECHANISMS[terms.target.mechanism].imitate(value, scale=scale, rng=rng)
 
     return noise
+
+
+def announced_noise(value: Array, terms: Terms, scale: float, *, private: bool) -> Noised:
+    """No noise: what holds once the server has drawn noise of at least this scale on this value."""
+    if not private:
+        return Noised(value, scale, None, private=False)
+    failure = terms.classical_delta if terms.sensitivity > 0 else 0.0
+    scale = min(scale * (1 + 4 * float(np.finfo(float).eps)), LARGEST_SCALE[float])  # maps round up
+    mapped = min(scale, LARGEST_MAPPED)
+    spent = MECHANISMS[terms.target.mechanism].certified(terms.sensitivity, mapped, failure)
+    spent = max(spent, _spent(terms, mapped), 5e-324 if failure else 0.0)  # not lost by underflow
+    return Noised(value, scale, spent, private=True, failure=failure)
 
 
 class ClientAgent:
@@ -234,7 +258,11 @@ class ClientAgent:
         return value
 
     def _release(self, order: Order, terms: Terms, value: Array, known: list[Event]) -> Event:
-        noised = self.noise(value, terms, _asked(order, terms).scale)
+        scale = _asked(order, terms).scale
+        if order.noise == "server":  # as this client's own profile says, or it had refused
+            noised = announced_noise(value, terms, scale, private=self.noise is private_noise)
+        else:
+            noised = self.noise(value, terms, scale)
         return self.write(order, terms, noised, known)
 
     def write(self, order: Order, terms: Terms, noised: Noised, known: list[Event]) -> Event:
@@ -252,6 +280,7 @@ class ClientAgent:
             aggregate_at=order.aggregate_at,
             value=np.atleast_1d(noised.value).tolist(),
             samples=order.samples,
+            noise=order.noise,
             noise_scale=draft.scale,
             sensitivity=draft.sensitivity,
             delta=terms.delta,
@@ -294,6 +323,7 @@ def release_event(profile: Profile, order: Order, terms: Terms, noised: Noised) 
         kind=terms.target.mechanism,
         delta=failure,
         aged_delta=terms.aged_delta(failure),
+        noise=order.noise,
     )
 
 

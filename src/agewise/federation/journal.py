@@ -8,51 +8,23 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 from urllib.parse import quote
-
-from pydantic import ConfigDict, Field
 
 from agewise.documents import read_document
 from agewise.errors import InvalidInput
-from agewise.federation.server import OnMissing, Server
+from agewise.federation.one_draw import DRAWS, OneDraw
+from agewise.federation.server import Server
+from agewise.federation.settings import Settings
 from agewise.planning import Plan
-from agewise.privacy.account import Policy
 
-Engine = Literal["local", "flower"]
-Clock = Literal["virtual", "wall"]
-VERSION = 2
+VERSION = 3
 LONGEST_NAME = 150
 """Letters of a client that go into the name of its ledger."""
 PLAN, SETTINGS, JOURNAL, RECORD = "plan.json", "run.json", "journal.jsonl", "record.json"
 STATEMENT = "statement.md"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a run is carried out: everything that a resumed run must know again."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
-    run: str
-    seed: Annotated[int, Field(ge=0)]
-    stand_in: bool
-    clock: Clock = "virtual"
-    slot_seconds: Annotated[float, Field(ge=0, le=1e7)] = 0.0
-    started: Annotated[float, Field(ge=0, le=1e11)] = 0.0
-    on_missing: OnMissing = "fail"
-    starts_at: Annotated[int, Field(ge=0)] = 0
-    policy: Policy | None = None
-    readings: str | None = None
-    own_sources: bool = False
-    ledgers: str | None = None
-    drop: tuple[str, ...] = ()
-    engine: Engine = "local"
-    deployment: str | None = None
-    wait: float = 0.0
-    slot_timeout: float = 0.0
-    at_once: int = 100
 
 
 class RunFolder:
@@ -84,6 +56,8 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             self = cls(path)
             self.write(PLAN, plan.to_json())
+            if plan.problem.noise == "server":  # before the settings: without them, no run
+                self.draw(settings).open(plan)
             self._open()
             try:
                 self.write_settings(settings)
@@ -137,6 +111,11 @@ class RunFolder:
             raise InvalidInput(f"{path / SETTINGS}: {absent}", "missing", "what the run wrote")
         return plan, settings
 
+    def draw(self, settings: Settings, published: str | None = None) -> OneDraw:
+        """The server's noise in this run, recorded in its ledger in this folder."""
+        seed = settings.seed if settings.stand_in else None
+        return OneDraw(settings.run, self.path / DRAWS, seed, published)
+
     def write_settings(self, settings: Settings) -> None:
         """Write the settings anew."""
         self.write(SETTINGS, json.dumps({"version": VERSION, **asdict(settings)}, indent=2))
@@ -151,6 +130,11 @@ class RunFolder:
             self._journal.write(json.dumps(entry) + "\n")
         self._kept = len(server.inputs)
         self._journal.flush()
+
+    def sync(self) -> None:
+        """Wait until the journal is on disk: what is published must follow from it for ever."""
+        self._journal.flush()
+        os.fsync(self._journal.fileno())
 
     @classmethod
     def rebuilt(cls, path: Path, server: Server) -> None:
@@ -203,7 +187,10 @@ class RunFolder:
         self._journal.close()
 
     def _open(self) -> None:
-        self._journal = (self.path / JOURNAL).open("a+", encoding="utf-8")
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        self._journal = os.fdopen(
+            owners_only(str(self.path / JOURNAL), flags), "a+", encoding="utf-8"
+        )
         try:
             import fcntl  # noqa: PLC0415  (there is none on Windows)
 
@@ -241,10 +228,18 @@ class RunFolder:
         )
 
 
-def write_whole(path: Path, text: str) -> Path:
-    """Write a file whole or not at all, even if the machine stops meanwhile."""
+def owners_only(path: str, flags: int) -> int:
+    """Open a file that, if it is new, nobody else can read: it may hold means without noise."""
+    return os.open(path, flags, 0o600)
+
+
+def write_whole(path: Path, text: str, *, private: bool = False) -> Path:
+    """Write a file whole or not at all, even if the machine stops meanwhile.
+
+    One that is `private` can be read by its owner only.
+    """
     draft = path.with_name(f".{path.name}.part")
-    with draft.open("w", encoding="utf-8") as file:
+    with open(draft, "w", encoding="utf-8", opener=owners_only if private else None) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

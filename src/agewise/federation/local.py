@@ -10,17 +10,14 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
-from urllib.parse import quote
 
 import numpy as np
 
-from agewise.checks import one_of, positive, whole
+from agewise.checks import whole
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.client import (
     ClientAgent,
@@ -31,32 +28,18 @@ from agewise.federation.client import (
     stand_in_noise,
 )
 from agewise.federation.engine import Engine, Reply, Timetable
-from agewise.federation.journal import (
-    Clock,
-    RunFolder,
-    Settings,
-    how_to_retry,
-    ledger_file,
-    probe_folder,
-)
+from agewise.federation.journal import RunFolder, how_to_retry, ledger_file, probe_folder
 from agewise.federation.messages import Order
+from agewise.federation.one_draw import OneDraw
 from agewise.federation.result import RunResult, Watcher, conclude
-from agewise.federation.server import (
-    ON_MISSING,
-    OnMissing,
-    RunIncomplete,
-    Server,
-)
+from agewise.federation.server import OnMissing, RunIncomplete, Server
+from agewise.federation.settings import Clock, Settings, make_settings
 from agewise.federation.sources import NOT_REHEARSED, DataSource, SimulatedRecords, load_readings
 from agewise.loss.simulation import Estimate, checked_generator
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
 from agewise.privacy.ledger import Ledger
 from agewise.progress import Progress
-
-CLOCKS: tuple[str, ...] = get_args(Clock)
-LONGEST_SLOT = 1e7
-"""Seconds of a slot by the wall clock, at most: four months."""
 
 
 def run_locally(
@@ -83,6 +66,13 @@ def run_locally(
             "Records that are not simulated need one.",
         )
     refuse_stand_in(rng is not None, sources)
+    if sources is not None and folder is None and plan.problem.noise == "server":
+        raise InvalidInput(
+            "folder",
+            "None",
+            "a folder for the run, where the server adds the noise",
+            "The server's own ledger is kept there, so that noise is drawn once.",
+        )
     gone = tuple(drop)
     names = {c.name for c in plan.problem.clients}
     for name in gone:
@@ -121,6 +111,8 @@ def resume_locally(
                 "the sources that the run was begun with, and only then",
             )
         run = _LocalRun(plan, settings, sources, place)
+        if plan.problem.noise == "server":
+            place.draw(settings).refuse_unopened()
         place.rebuild(run.server, settings)
         run.refuse_other_uploads()
         run.rehearse()
@@ -185,33 +177,6 @@ def refuse_stand_in(stand_in: bool, sources: Mapping[str, DataSource] | Path | s
             "simulated records only",
             "Whoever has the seed can take such noise away again.",
         )
-
-
-def make_settings(
-    plan: Plan,
-    rng: np.random.Generator | None,
-    on_missing: OnMissing,
-    clock: Clock,
-    slot_seconds: float,
-) -> Settings:
-    """Check what all engines are told, and name the run."""
-    one_of("on_missing", on_missing, ON_MISSING)
-    one_of("clock", clock, CLOCKS)
-    return Settings(
-        run=f"{quote(plan.problem.name, safe='')[:60] or 'run'}-{secrets.token_hex(8)}",
-        seed=int(checked_generator(rng).integers(2**63)),
-        stand_in=rng is not None,
-        clock=clock,
-        slot_seconds=_slot_length(slot_seconds) if clock == "wall" else 0.0,
-        started=time.time(),
-        on_missing=on_missing,
-    )
-
-
-def _slot_length(seconds: float) -> float:
-    if not positive("slot_seconds", seconds) <= LONGEST_SLOT:
-        raise InvalidInput("slot_seconds", seconds, f"up to {LONGEST_SLOT:g}")
-    return seconds
 
 
 class LocalTransport:
@@ -358,7 +323,7 @@ class _LocalRun:
                 self.ledgers.mkdir(parents=True, exist_ok=True)
             Engine(self.server, transport, place, watch).carry_out(timetable)
             try:
-                return conclude(self.server, place, self.source, self.clipped)
+                return conclude(self.server, place, self.source, self.clipped, self._draw(place))
             except RunIncomplete as failure:
                 raise self._explained(failure, transport.errors, place) from None
         finally:
@@ -366,6 +331,14 @@ class _LocalRun:
                 place.close()
             for ledger in self.in_memory.values():
                 ledger.close()
+
+    def _draw(self, place: RunFolder | None) -> OneDraw:
+        """The server's noise: recorded, unless the run leaves nothing behind."""
+        if place is not None:
+            return place.draw(self.settings)
+        return OneDraw(
+            self.settings.run, None, self.settings.seed if self.settings.stand_in else None
+        )
 
     def answer(self, order: Order) -> bytes:
         """Have a client carry an order out."""

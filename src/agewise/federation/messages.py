@@ -19,6 +19,7 @@ from agewise.learning import Estimator
 from agewise.mechanism import Kind
 from agewise.mixing import Method
 from agewise.privacy.calibration import Rule
+from agewise.problem import Trust
 from agewise.wording import in_words, out_of_words
 
 LARGEST_MESSAGE = 2**20
@@ -50,7 +51,7 @@ class BadMessage(AgewiseError):
 
 class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     run: str
     client: str
 
@@ -75,7 +76,11 @@ class _Message(BaseModel):
 
 
 class Order(_Message):
-    """From the server: collect in this slot, for this aggregation, with at least this noise."""
+    """From the server: collect in this slot, for this aggregation, with at least this noise.
+
+    `noise` says who adds it. Where that is the server, `noise_scale` is what its one draw will be
+    on this client's mean, at least.
+    """
 
     kind: Literal["order"] = "order"
     plan: str
@@ -89,6 +94,7 @@ class Order(_Message):
     learner: dict[str, Any]
     mechanism: Kind
     delta: Failure
+    noise: Trust
     noise_scale: Scale
     fingerprint: str
 
@@ -96,6 +102,8 @@ class Order(_Message):
 class Upload(_Message):
     """From a client: its noised result, and what that guarantees.
 
+    Where the server adds the `noise`, the result is as it is, and the guarantee that of what will
+    be published with the noise scale that the server has announced.
     `delta` is the Δ of the age. The ε's and δ's are None for the seeded stand-in, about which
     nothing may be claimed; the δ's are 0 for Laplace noise. The totals count
     every release in the client's ledger, this one included, as seen in the aggregation slot.
@@ -107,6 +115,7 @@ class Upload(_Message):
     aggregate_at: Slot
     value: list[float]
     samples: Annotated[int, Field(ge=1)]
+    noise: Trust
     noise_scale: Scale
     sensitivity: Scale
     delta: Annotated[float, Field(ge=0, le=1)]

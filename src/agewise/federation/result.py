@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 from agewise.federation.journal import RECORD, STATEMENT, RunFolder
+from agewise.federation.one_draw import Sum
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement, published
@@ -77,6 +78,7 @@ class RunResult:
             ("model", shorten(model, 300)),
             ("clients", counted(len(self.participants), "client")),
             ("private", "yes" if self.private else "no: a seeded stand-in for noise"),
+            ("trust", self.statement.trust),
             ("expected loss", f"{self.plan.gap:.6g}"),
             ("nothing collected", f"{self.plan.nothing_collected:.6g}"),
             (RIVALS[problem.noise], f"{self.plan.classical_fresh:.6g}, server's knowledge used"),
@@ -131,13 +133,17 @@ def conclude(
     place: RunFolder | None,
     source: Callable[[str], DataSource] | None,
     clipped: Mapping[str, int],
+    draw: Callable[[Sum], tuple[float, ...]] | None,
 ) -> RunResult:
     """Aggregate, write record and statement, and return the result; raise if there is none.
 
     `source` gives a client's records, for the realised loss; None where they are not to be had.
+    `draw` adds the noise, where the server does that.
     """
+    if place is not None and server.first_plan.problem.noise == "server":
+        place.sync()
     try:
-        outcome = server.finish()
+        outcome = server.finish(draw)
     except RunIncomplete as failure:
         if place is not None:
             statement = server.state(None)

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from agewise.arrays import Array
 from agewise.checks import one_of
 from agewise.errors import AgewiseError, InvalidInput
-from agewise.federation.claims import refuse_claims
+from agewise.federation.averages import best_estimate, weighted_mean
+from agewise.federation.claims import refuse_claims, refuse_outside
 from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
+from agewise.federation.one_draw import Sum, sum_up
 from agewise.federation.statement import Statement, published, state_privacy
 from agewise.planning import Assignment, Plan, price, replan
 from agewise.problem import Client
+from agewise.terms import terms
 from agewise.wording import listed
 
 OnMissing = Literal["fail", "renormalise", "replan"]
@@ -61,16 +65,6 @@ class Outcome:
     statement: Statement
 
 
-def best_estimate(plan: Plan, uploads: Sequence[Upload]) -> tuple[float, ...]:
-    """The plan's offset + Σ gain × release, coordinate by coordinate."""
-    names = [a.client for a in plan.assignments]
-    gains = dict(zip(names, np.reshape(plan.gains, (len(names), -1)).tolist(), strict=True))
-    return tuple(
-        math.fsum([offset, *(gains[one.client][k] * one.value[k] for one in uploads)])
-        for k, offset in enumerate(plan.offset)
-    )
-
-
 class Server:
     """The server of one run. Slots go 1, 2, ... to the aggregation slot; each is closed once."""
 
@@ -95,6 +89,7 @@ class Server:
         self._targets = {c.name: plan.problem.target_of(c).epsilon for c in plan.problem.clients}
         self._states = plan.problem.clients[0].process.states
         self._width = plan.problem.learner.table(self._states).shape[1]
+        self._clients = {c.name: c for c in plan.problem.clients}
         self._names = set(self._samples_of)
         self.refused: dict[str, str] = {}
         self._issued: dict[tuple[str, str], Assignment] = {}
@@ -129,6 +124,7 @@ class Server:
             learner=problem.learner.to_dict(),
             mechanism=problem.mechanism,
             delta=problem.delta or 0.0,
+            noise=problem.noise,
             noise_scale=one.noise_scale,
             fingerprint=one.fingerprint,
         )
@@ -224,8 +220,11 @@ class Server:
         else:
             raise KeyError(what)
 
-    def finish(self) -> Outcome:
-        """Aggregate what was received, once every slot is closed."""
+    def finish(self, draw: Callable[[Sum], tuple[float, ...]] | None = None) -> Outcome:
+        """Aggregate what was received, once every slot is closed.
+
+        Where the server adds the noise, `draw` is told the sum and returns what is published.
+        """
         first = self.first_plan.problem
         if self.failure is None and not self.received:
             self.failure = "no client uploaded anything"
@@ -241,15 +240,20 @@ class Server:
         total = math.fsum(weight for _, weight, _, _ in here)
         shares = tuple(weight / total for _, weight, _, _ in here)
         followed = self._carried_out([one[0] for one in here], shares)
+        means, due = [one[2] for one in here], None
+        if first.noise == "server":
+            if draw is None:
+                raise InvalidInput("draw", "none", "one, where the server adds the noise")
+            due = self._sum(followed, means)
+            aggregate = draw(due)
+        elif first.estimator == "best":
+            aggregate = best_estimate(followed, means)
+        else:
+            aggregate = weighted_mean(shares, means)
         if first.estimator == "best":
-            aggregate = best_estimate(followed, [one[2] for one in here])
             target = zip(followed.assignments, first.weights.tolist(), strict=True)
             aim = tuple((a.client, weight, a.collect_at) for a, weight in target)
         else:
-            aggregate = tuple(
-                math.fsum(p * one[2].value[k] for p, one in zip(shares, here, strict=True))
-                for k in range(self._width)
-            )
             aim = tuple(
                 (one[0].name, p, one[2].collect_at) for p, one in zip(shares, here, strict=True)
             )
@@ -260,11 +264,28 @@ class Server:
             plan=followed,
             participants=tuple(one[0].name for one in here),
             target=aim,
-            statement=self.state(aggregate, uploads),
+            statement=self.state(aggregate, uploads, None if due is None else due.scale),
         )
 
+    def _sum(self, followed: Plan, uploads: list[Upload]) -> Sum:
+        largest = {
+            one.client: float(np.abs(self._release(one.client, one.collect_at)).max())
+            for one in uploads
+        }
+        return sum_up(followed, self.run, uploads, largest)
+
+    def _release(self, client: str, collect_at: int) -> Array:
+        """What each state of a client's record contributes to its mean, `[S, d]`."""
+        problem, one = self.first_plan.problem, replace(self._clients[client], weight=None)
+        learner, how = problem.learner, problem.estimator
+        target, last = problem.target_of(one), problem.aggregate_at
+        return terms(one, target, learner, how, collect_at, last).release
+
     def state(
-        self, model: tuple[float, ...] | None, uploads: list[tuple[Upload, bytes]] | None = None
+        self,
+        model: tuple[float, ...] | None,
+        uploads: list[tuple[Upload, bytes]] | None = None,
+        draw_scale: float | None = None,
     ) -> Statement:
         """The privacy statement: of a model, or of a run that ended without one."""
         silent = sorted(self._names - set(self.received))
@@ -279,6 +300,7 @@ class Server:
             tuple(name for name in silent if name in not_due),
             model,
             self.first_plan.problem.clients,
+            draw_scale,
         )
 
     def _carried_out(self, clients: list[Client], shares: tuple[float, ...]) -> Plan:
@@ -289,18 +311,21 @@ class Server:
         if planned == followed and not self.plan.unheard:
             return self.plan
         problem = self.first_plan.problem
+        promised = None
+        if problem.noise == "server":
+            promised = {c.name: self.received[c.name][0].noise_scale for c in clients}
         if problem.estimator == "best":  # it still estimates the mean of all
             slots = [followed.get(name, slot) for name, slot in planned.items()]
             silent = [name for name in planned if name not in followed]
             if problem.capacity is not None and max(Counter(slots).values()) > problem.capacity:
                 problem = problem.replace(capacity=None)
-            return price(problem, slots, "carried out", silent)
+            return price(problem, slots, "carried out", silent, promised)
         if len(clients) < len(problem.clients):
             kept = [replace(c, weight=share) for c, share in zip(clients, shares, strict=True)]
             problem = problem.keep(kept, capacity=None)
         elif problem.capacity is not None and max(Counter(slots).values()) > problem.capacity:
             problem = problem.replace(capacity=None)  # what was done is done
-        return price(problem, slots, "carried out")
+        return price(problem, slots, "carried out", promised=promised)
 
     def _adopt(self, plan: Plan) -> None:
         self.plan = plan
@@ -358,9 +383,13 @@ class Server:
             raise BadMessage("wrong shape", f"{len(upload.value)} values")
         if upload.private != self.private:
             raise BadMessage("wrong noise", "a stand-in" if self.private else "not the stand-in")
+        if upload.noise != self.first_plan.problem.noise:
+            raise BadMessage("wrong noise", f"by the {upload.noise}")
         refuse_claims(
             upload, issued, self.first_plan.problem, self._samples_of[name], self._targets[name]
         )
+        if upload.noise == "server":
+            refuse_outside(upload, issued, self._release(name, upload.collect_at))
         if name in self.missing or self.failure is not None:
             self.late[name] = (upload, payload)
             raise BadMessage("stale", name)

@@ -19,13 +19,31 @@ from agewise.planning import Plan
 from agewise.problem import Client
 from agewise.wording import in_words
 
-VERSION = 4
+VERSION = 5
+
+TRUST = {
+    "client": "Nobody is trusted with the records: each client adds its noise itself. The server "
+    "sees the noised means as they are uploaded, at the classical ε; whoever sees the model only, "
+    "at the aged ε.",
+    "server": "The server is trusted: it sees the clients' means as they are, and adds noise once, "
+    "when the model is published. The ε's below are about the model. If that trust is misplaced, "
+    "the classical ε is infinite.",
+}
+"""Who is trusted with what, by who adds the noise."""
+
+EARLY = (
+    "Ages count to the aggregation slot: whoever sees an upload earlier, the server included, has "
+    "data that have aged less."
+)
+SEEN = (
+    "Ages count to the aggregation slot. The server, whoever runs it and whoever reads its files "
+    "have the clients' means as they are, from the moment of their upload."
+)
 
 LIMITS = (
     "The aged ε is about a record's value in the aggregation slot; the value that was collected is "
     "protected by the classical ε only.",
-    "Ages count to the aggregation slot: whoever sees an upload earlier, the server included, has "
-    "data that have aged less.",
+    EARLY,
     "The processes are taken to be true and publicly known, and records of one client to evolve "
     "independently of each other, given whatever they have in common.",
     "Every ε compares what is published with what would have been, had one record been another and "
@@ -44,6 +62,7 @@ class ClientStatement:
 
     `delta` is the Δ of the age; the δ's of (ε, δ) are 0 for Laplace noise.
 
+    `upload_sha256` is None where the upload is a mean without noise: trying values would find it.
     Odds are e^ε: the factor by which what is published can change anyone's odds about any fact
     of one record.
     """
@@ -70,7 +89,7 @@ class ClientStatement:
     total_classical_epsilon: float | None
     total_aged_delta: float | None
     total_classical_delta: float | None
-    upload_sha256: str
+    upload_sha256: str | None
 
 
 @dataclass(frozen=True)
@@ -79,9 +98,12 @@ class Statement:
 
     `model` is None for a run that did not complete. `missing` clients may have released too, if
     their upload never arrived: their own ledgers say so. `not_due` were never asked: the run ended
-    before their slot.
+    before their slot. `noise` says who adds it, `trust` who is trusted with what; `draw_scale` is
+    the scale of the server's one draw, None where there was none.
     """
 
+    noise: str
+    trust: str
     run: str
     plan: str
     made_at: str
@@ -98,6 +120,7 @@ class Statement:
     not_due: tuple[str, ...]
     notes: tuple[str, ...]
     mechanism: str
+    draw_scale: float | None = None
     unit: str = ""
     limits: tuple[str, ...] = LIMITS
 
@@ -126,7 +149,7 @@ class Statement:
 
     def to_markdown(self) -> str:
         """Return the statement as a page to sign off."""
-        lines = [f"# Privacy statement of run {self.run}", ""]
+        lines = [f"# Privacy statement of run {self.run}", "", f"**{self.trust}**", ""]
         if not self.private:
             lines += [
                 "**This run used a seeded stand-in for noise. Nothing is private, and no ε is "
@@ -144,7 +167,7 @@ class Statement:
             + f" in slot {self.aggregate_at}, target {self._target}.",
             "",
             f"Released: {LEARNED[self.learner]}. Mechanism: "
-            f"{self.mechanism if self.private else 'a seeded stand-in'}; estimator "
+            f"{self.mechanism if self.private else 'a seeded stand-in'}, {self._by}; estimator "
             f"{self.estimator}, calibration {self.calibration}.",
             "",
             f"| client | collected in | age | records | Δ | sensitivity{self._of} | noise "
@@ -187,6 +210,14 @@ class Statement:
         return f"ε by client: {', '.join(parts)}{both}"
 
     @property
+    def _by(self) -> str:
+        if self.noise == "client":
+            return "by each client"
+        if self.draw_scale is None:
+            return "by the server, which has drawn none: nothing was published"
+        return f"drawn once by the server, scale {self.draw_scale:.6g}{self._unit}"
+
+    @property
     def _unit(self) -> str:
         return f" {html.escape(self.unit, quote=False)}" if self.unit else ""
 
@@ -210,12 +241,14 @@ def state_privacy(
     not_due: tuple[str, ...],
     model: tuple[float, ...] | None,
     members: Sequence[Client],
+    draw_scale: float | None = None,
 ) -> Statement:
     """Write the statement of a run from what its clients uploaded, in time or too late.
 
     `members` are all its clients, those too that it was replanned without.
     """
     problem = plan.problem
+    noised = problem.noise == "client"
     clients = {client.name: client for client in members}
     rows = tuple(
         ClientStatement(
@@ -241,12 +274,14 @@ def state_privacy(
             total_classical_epsilon=upload.total_classical,
             total_aged_delta=upload.total_aged_delta,
             total_classical_delta=upload.total_classical_delta,
-            upload_sha256=hashlib.sha256(payload).hexdigest(),
+            upload_sha256=hashlib.sha256(payload).hexdigest() if noised else None,
         )
         for in_time, several in ((True, uploads), (False, late))
         for upload, payload in several
     )
     return Statement(
+        noise=problem.noise,
+        trust=TRUST[problem.noise],
         run=run,
         plan=plan.digest,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -263,6 +298,8 @@ def state_privacy(
         not_due=not_due,
         notes=plan.notes,
         mechanism=MECHANISMS[problem.mechanism].words,
+        draw_scale=draw_scale,
+        limits=LIMITS if noised else tuple(SEEN if one is EARLY else one for one in LIMITS),
         unit=problem.release_unit,
     )
 

@@ -45,13 +45,15 @@ class Policy:
 
     `max_delta` limits the aged δ of all releases together (default: 0, so that only noise which
     needs no δ may be used). `window` limits what is collected in any so many
-    slots in a row (None: all there ever was).
+    slots in a row (None: all there ever was). Without `allow_server_noise` the client never sends a
+    result to which the server is to add the noise.
     """
 
     max_aged_epsilon: float | None = None
     max_classical_epsilon: float | None = None
     window: int | None = None
     max_delta: float = 0.0
+    allow_server_noise: bool = True
 
     def __post_init__(self) -> None:
         for name in ("max_aged_epsilon", "max_classical_epsilon"):
@@ -69,7 +71,8 @@ class Event:
 
     `aged_epsilon` is what this release alone guarantees about the records in slot `aggregate_at`;
     `delta` and `aged_delta` are the δ's that go with both ε's, 0 for Laplace noise. All are only
-    what the noise would give where `private` is false. `kind` names the mechanism.
+    what the noise would give where `private` is false. `kind` names the mechanism, `noise` who adds
+    it: where that is the server, all rests on its one draw of the scale that it has announced.
     """
 
     key: str
@@ -88,6 +91,7 @@ class Event:
     kind: str = "laplace"
     delta: float = 0.0
     aged_delta: float = 0.0
+    noise: str = "client"
     number: int = 0
     hash: str = ""
 
@@ -98,6 +102,7 @@ class Event:
             if not getattr(self, name) >= 0:
                 raise InvalidInput(name, getattr(self, name), "0 or more")
         one_of("kind", self.kind, tuple(MECHANISMS))
+        one_of("noise", self.noise, ("client", "server"))
         if not max(self.delta, self.aged_delta) < 1:
             raise InvalidInput("delta", max(self.delta, self.aged_delta), "below 1")
         if not isinstance(self.payload, bytes) or not isinstance(self.private, bool):
@@ -192,7 +197,8 @@ def enforce(
     """
     if not new.private:
         return
-    if policy == Policy(max_delta=policy.max_delta) and new.delta == 0:
+    limits = (policy.max_aged_epsilon, policy.max_classical_epsilon, policy.window)
+    if limits == (None, None, None) and new.delta == 0:
         return  # no limit on ε, and no δ
     slots = sorted({event.aggregate_at for event in (*known, new) if event.private})
     for group in _groups(known, new, policy.window):

@@ -1,9 +1,9 @@
 """The account of what a client has released: durable, append-only, checked on every opening.
 
-One SQLite file on the client's own disk. A release is one row: the event and the exact noised
-bytes, committed in one transaction *before* anything leaves the client. A retry finds the row and
-sends the stored bytes again; fresh noise would be a second release. Each row carries the hash of
-the row before it, so that a changed, missing or reordered row is noticed.
+One SQLite file on the client's own disk, readable by its owner only. A release is one row: the
+event and the exact bytes, committed in one transaction *before* anything leaves the client. A retry
+finds the row and sends the stored bytes again; fresh noise would be a second release. Each row
+carries the hash of the row before it, so that a changed, missing or reordered row is noticed.
 
 Between releases the one file holds everything: SQLite keeps a rollback journal beside it only while
 it writes, and no write-ahead log, whose loss would forget releases without a trace.
@@ -29,7 +29,7 @@ from agewise.privacy.account import NUMBERS, Event, Policy, enforce, total_of
 from agewise.privacy.composition import Total
 from agewise.process import Process
 
-SCHEMA = 4
+SCHEMA = 5
 WRITE_AHEAD = b"\x02\x02"
 """Bytes 18 and 19 of an SQLite file that keeps a write-ahead log, as schemas 1 and 2 did."""
 GENESIS = "0" * 64
@@ -45,7 +45,7 @@ CREATE TABLE events (
   sensitivity REAL NOT NULL, scale REAL NOT NULL,
   private INTEGER NOT NULL, mixing TEXT NOT NULL, fingerprint TEXT NOT NULL,
   made_at TEXT NOT NULL, payload BLOB NOT NULL, kind TEXT NOT NULL, delta REAL NOT NULL,
-  aged_delta REAL NOT NULL,
+  aged_delta REAL NOT NULL, noise TEXT NOT NULL,
   previous TEXT NOT NULL, hash TEXT NOT NULL
 ) STRICT;
 """
@@ -68,6 +68,11 @@ class Ledger:
     `Ledger(None)` lives in memory: for simulated records only, since it forgets.
     """
 
+    advice = (
+        "nothing is released from it. Set it aside and count its client's budget as spent: an "
+        "older copy would forget what was released since."
+    )
+
     def __init__(self, path: Path | str | None) -> None:
         self.path = Path("memory") if path is None else Path(path).absolute()
         try:
@@ -86,6 +91,7 @@ class Ledger:
         """Make an empty ledger beside its place and link it there: whole, or not at all."""
         draft = self.path.with_name(f".{self.path.name[:200]}.{secrets.token_hex(8)}.new")
         try:
+            os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o600))
             database = _connect(str(draft))
             _create_tables(database)
             database.close()
@@ -194,6 +200,20 @@ class Ledger:
             was returned. However many processes share the file, the total never exceeds the
             policy. Raises `BudgetExceeded` with nothing recorded.
         """
+        return self.record(
+            key, make, lambda known, new: enforce(policy, known, new, process, method, law)
+        )
+
+    def record(
+        self,
+        key: str,
+        make: Callable[[list[Event]], Event],
+        check: Callable[[list[Event], Event], None] | None = None,
+    ) -> Event:
+        """Record what `make` returns, or return what `key` has recorded: as `release`, in one go.
+
+        `check` raises if the new event must not follow those so far.
+        """
         try:
             with self._exclusively():
                 with self._suspecting():
@@ -205,7 +225,8 @@ class Ledger:
                 if new.key != key:
                     raise InvalidInput("key", new.key, key)
                 self.refuse_stranger(new)
-                enforce(policy, known, new, process, method, law)
+                if check is not None:
+                    check(known, new)
                 return self._append(new, known)
         except sqlite3.OperationalError as error:
             raise self._unwritable(error) from None
@@ -330,9 +351,7 @@ class Ledger:
 
     def _damaged(self, what: str) -> LedgerDamaged:
         return LedgerDamaged(
-            f"ledger {self.path} is damaged: {what}. It is not repaired, and nothing is released "
-            "from it. Set it aside and count its client's budget as spent: an older copy would "
-            "forget what was released since."
+            f"ledger {self.path} is damaged: {what}. It is not repaired, and {self.advice}"
         )
 
 

@@ -14,11 +14,13 @@ from typer.testing import CliRunner
 
 import agewise as aw
 from agewise.cli import app
+from agewise.federation.checking import check_run
 from agewise.federation.flower import client_app, engine
-from agewise.federation.flower.deployment import Deployment
+from agewise.federation.flower.deployment import Deployment, init_deployment
 from agewise.federation.flower.publication import RESULT, STEPS, folder_in
 from agewise.federation.flower.server_app import make_server_app
 from agewise.federation.flower.submission import Submission
+from agewise.privacy.ledger import LedgerDamaged
 
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)
@@ -40,7 +42,7 @@ def federation(monkeypatch):
         grids.append(InProcessGrid(nodes.values()))
         context = Context(len(grids), 0, {}, RecordDict(), {})
         monkeypatch.setenv("FLWR_HOME", deployment.environment["FLWR_HOME"])
-        with contextlib.suppress(aw.RunIncomplete):
+        with contextlib.suppress(aw.RunIncomplete, LedgerDamaged):
             make_server_app(app / "agewise_run")(grids[-1], context)
         return str(len(grids))
 
@@ -158,7 +160,7 @@ def test_a_run_that_left_no_result_is_submitted_again(tmp_path, federation, monk
     [
         (RESULT, lambda text: text[: len(text) // 2], "EOF while parsing"),
         (RESULT, lambda text: text.replace('"run": "', '"run": "other '), "of run 'other "),
-        (RESULT, lambda text: text.replace('"version": 1', '"version": 2'), "version"),
+        (RESULT, lambda text: text.replace('"version": 2', '"version": 1'), "version"),
         (RESULT, lambda _: "[]", "should be an object"),
         (STEPS, lambda text: text + "{}\n", "line 19"),
     ],
@@ -202,3 +204,125 @@ def test_a_result_on_another_machine_is_copied_and_taken_over(tmp_path, federati
     there.rename(published_in(folder))
     assert aw.resume(folder).participants == tuple(NAMES)
     assert len(grids) == 1
+
+
+ONCE = aw.plan(PROBLEM.replace(noise="server", estimator="best", mixing="exact"))
+KINDS = {
+    "best": ONCE,
+    "plain": aw.plan(PROBLEM.replace(noise="server")),
+    "gaussian": aw.plan(PROBLEM.replace(noise="server", mechanism="gaussian", delta=1e-6)),
+    "histogram": aw.plan(PROBLEM.replace(noise="server", learner=aw.Histogram())),
+}
+
+
+def server_draws(folder):
+    """What the ServerApp's own ledger holds of its draws."""
+    (path,) = (folder / "deployment" / "flwr" / "agewise").glob("*.draws")
+    with aw.Ledger.read(path) as ledger:
+        made = [json.loads(event.payload) for event in ledger.events()]
+    return [one["aggregate"] for one in made if "aggregate" in one]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_guarantee_one_draw_on_flower_is_the_local_engines(tmp_path, federation, kind):
+    folder = tmp_path / "run"
+    result = aw.run(KINDS[kind], "flower", np.random.default_rng(11), folder=folder)
+    alone = aw.run(KINDS[kind], rng=np.random.default_rng(11))
+    assert result.aggregate == alone.aggregate
+    assert server_draws(folder) == [list(result.aggregate)]
+    assert not check_run(folder).differences
+
+
+def test_guarantee_a_serverapp_that_is_killed_after_its_draw_does_not_draw_again(
+    tmp_path, federation, monkeypatch
+):
+    _, grids = federation
+    folder = tmp_path / "run"
+
+    def die(*_):
+        (published_in(folder) / RESULT).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Submission, "wait", die)
+        with pytest.raises(KeyboardInterrupt):
+            aw.run(ONCE, "flower", folder=folder)
+    (made,) = server_draws(folder)
+    result = aw.resume(folder)
+    assert len(grids) == 2
+    assert list(result.aggregate) == made
+    assert server_draws(folder) == [made]
+    assert not check_run(folder).differences
+
+
+def test_a_run_that_was_submitted_is_not_published_without_the_serverapps_ledger(
+    tmp_path, federation, monkeypatch
+):
+    folder = tmp_path / "run"
+
+    def die(*_):
+        (published_in(folder) / RESULT).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Submission, "wait", die)
+        with pytest.raises(KeyboardInterrupt):
+            aw.run(ONCE, "flower", folder=folder)
+    (path,) = (folder / "deployment" / "flwr" / "agewise").glob("*.draws")
+    path.unlink()
+    with pytest.raises(LedgerDamaged, match=r"server's ledger .* is missing: nothing is published"):
+        aw.resume(folder)
+    assert not json.loads((folder / "record.json").read_text())["complete"]
+    assert not path.exists()
+
+
+def test_what_a_serverapp_publishes_of_means_is_for_its_owner_only(tmp_path, federation):
+    folder = tmp_path / "run"
+    aw.run(ONCE, "flower", folder=folder)
+    value = str(json.loads(events(folder, NAMES[0])[0].payload)["value"][0])
+    holding = [p for p in folder.rglob("*") if p.is_file() and value.encode() in p.read_bytes()]
+    assert {p.name for p in holding} >= {RESULT, "journal.jsonl", "releases.ledger"}
+    assert {p.stat().st_mode & 0o777 for p in holding} == {0o600}
+
+
+def test_a_draw_that_no_serverapp_of_this_run_made_is_refused(tmp_path, federation, monkeypatch):
+    folder, wait = tmp_path / "run", Submission.wait
+
+    def tampered(submission):
+        path = published_in(folder) / RESULT
+        document = json.loads(path.read_text())
+        draw = json.loads(document["draw"])
+        document["draw"] = json.dumps(draw | {"drawn_scale": draw["drawn_scale"] / 2})
+        path.write_text(json.dumps(document))
+        return wait(submission)
+
+    monkeypatch.setattr(Submission, "wait", tampered)
+    with pytest.raises(LedgerDamaged, match="drawn_scale"):
+        aw.run(ONCE, "flower", folder=folder)
+    assert not (folder / "record.json").exists()
+
+
+def test_means_travel_over_tls_only(tmp_path):
+    made = init_deployment(tmp_path / "open", PROBLEM, tls=False)
+    refused = "noise is 'server' without TLS; allowed: noise by each client, or TLS"
+    with pytest.raises(aw.InvalidInput, match=refused):
+        aw.run(ONCE, "flower", folder=tmp_path / "run", deployment=made.folder)
+    with pytest.raises(aw.InvalidInput, match=refused):
+        aw.run(ONCE, "flower", folder=tmp_path / "run", superlink="127.0.0.1:1")
+    with pytest.raises(aw.InvalidInput, match=refused):
+        init_deployment(tmp_path / "new", ONCE.problem, tls=False)
+    assert {path.name for path in tmp_path.iterdir()} == {"open"}
+
+
+def test_nodes_follow_noise_by_the_server_only_if_they_were_laid_out_for_it(tmp_path):
+    """Their own configuration decides, and can forbid it."""
+    forbidding = aw.Policy(allow_server_noise=False)
+    for number, (problem, policy, words) in enumerate(
+        [
+            (PROBLEM.replace(estimator="best", mixing="exact"), None, "allows client only"),
+            (ONCE.problem, forbidding, "allow_server_noise"),
+        ]
+    ):
+        made = init_deployment(tmp_path / f"fed {number}", problem, policy=policy)
+        with pytest.raises(aw.InvalidInput, match=words):
+            aw.run(ONCE, "flower", folder=tmp_path / "run", deployment=made.folder)

@@ -1,5 +1,6 @@
 """Other people's apps: the mod, the helper, the example."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from flwr.app import (
     Array,
     ArrayRecord,
+    ConfigRecord,
     Context,
     Error,
     Message,
@@ -386,3 +388,20 @@ def test_fedavg_counts_a_refusal_as_a_failure_and_goes_on(tmp_path):
     assert result.arrays["w"].numpy().shape == (3,)
     assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(0.75)
     assert [len(events(tmp_path, name)) for name in names] == [0, 1, 1]
+
+
+def test_an_app_of_ones_own_cannot_leave_the_noise_to_the_server(tmp_path):
+    """Nobody would draw it: neither the helper nor the mod follows such a plan."""
+    once = PROBLEM.replace(noise="server")
+    with pytest.raises(aw.InvalidInput, match="Nobody would draw the noise"):
+        PlanHelper(aw.plan(once), "run")
+    path = tmp_path / "client 3" / "node.toml"
+    facts = {"records": {"kind": "simulated", "seed": 5}, "policy": aw.Policy()}
+    write_node(path, once, "client 3", **facts)
+    order = json.loads(PlanHelper(PLAN, "run").order("client 3")["order"]) | {"noise": "server"}
+    app, calls = app_that_returns(np.ones(2))
+    record = ConfigRecord({"order": json.dumps(order)})
+    reply = ask(app, {"agewise-config": str(path)}, record, np.zeros(2))
+    assert refusal(reply) == "order"
+    assert not calls
+    assert not events(tmp_path)

@@ -7,6 +7,9 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
+from agewise.errors import InvalidInput
+from agewise.problem import Problem
+
 VALID_DAYS = 825
 LOOPBACK = "127.0.0.1"
 
@@ -85,6 +88,18 @@ def make_certificates(place: Path, host: str) -> None:
     write_private(place / "ca" / "ca.key", ca_key.private_bytes(pem, form, plain))
     (place / "server" / "server.crt").write_bytes(server.public_bytes(pem))
     write_private(place / "server" / "server.key", key.private_bytes(pem, form, plain))
+
+
+def refuse_plain_text(problem: Problem, tls: bool) -> None:
+    """Refuse to send means without noise over a connection that others can read."""
+    if problem.noise == "server" and not tls:
+        raise InvalidInput(
+            "noise",
+            "'server' without TLS",
+            "noise by each client, or TLS",
+            "The clients' means would travel as they are. Lay the deployment out with --tls, or "
+            "name the SuperLink's CA with --root-certificates.",
+        )
 
 
 def make_node_key(place: Path) -> None:

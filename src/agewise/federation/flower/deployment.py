@@ -22,6 +22,7 @@ from agewise.federation.flower.certificates import (
     LOOPBACK,
     make_certificates,
     make_node_key,
+    refuse_plain_text,
     write_private,
 )
 from agewise.federation.flower.node import write_node
@@ -205,12 +206,12 @@ def init_deployment(
 ) -> Deployment:
     """Lay out a federation for the clients of a problem; refuse a folder that is not empty.
 
-    Port 0 takes free ports. Each node gets simulated records (from `seed`) unless `readings`
-    names a file. `stand_in` makes the noise reproducible, and the nodes say so. `node_config`
-    ("key=value ...") is for apps, which find it in their `context.node_config`.
+    Port 0 takes free ports. Records are simulated (from `seed`) unless `readings` names a file;
+    `stand_in` noise is reproducible. `node_config` ("key=value ...") is for apps.
     """
     require_flower()
     refuse_stand_in(stand_in, readings)
+    refuse_plain_text(problem, tls)
     further = checked_node_config(node_config)
     place = Path(folder).resolve()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
@@ -223,8 +224,8 @@ def init_deployment(
         for index, (c, at) in enumerate(zip(problem.clients, ports[1:], strict=True), start=1)
     )
     deployment = Deployment(place, host, ports[0], tls, nodes, further)
-    (place / "server").mkdir(parents=True)
-    (place / "flwr").mkdir()
+    (place / "server").mkdir(0o700, parents=True)
+    (place / "flwr").mkdir(0o700)  # it will hold what clients have uploaded
     write_private(place / "server" / "superexec.secret", os.urandom(32).hex().encode())
     base = int.from_bytes(os.urandom(7)) if seed is None else seed
     records: dict[str, Any] = {"kind": "simulated", "seed": base}
@@ -329,11 +330,11 @@ def elsewhere(
     require_flower()
     host, port, authority = checked_address(address, root_certificates)
     place = Path(folder).resolve()
+    (place / "flwr").mkdir(0o700, parents=True)
     if authority is not None:
-        (place / "ca").mkdir(parents=True)
+        (place / "ca").mkdir()
         (place / "ca" / "ca.crt").write_bytes(authority)
     deployment = Deployment(place, host, port, authority is not None, ())
-    (place / "flwr").mkdir(parents=True)
     _write_connection(deployment)
     return deployment
 
@@ -368,8 +369,8 @@ def _write_connection(deployment: Deployment) -> None:
     if deployment.tls:
         authority = str(deployment.folder / "ca" / "ca.crt")
         connection = {"address": deployment.address, "root-certificates": authority}
-    home = {"superlink": {"default": PROFILE, PROFILE: connection}}
-    (deployment.folder / "flwr" / "config.toml").write_text(tomli_w.dumps(home), encoding="utf-8")
+    home = tomli_w.dumps({"superlink": {"default": PROFILE, PROFILE: connection}})
+    (deployment.folder / "flwr" / "config.toml").write_text(home, encoding="utf-8")
     document = {
         "version": VERSION,
         "host": deployment.host,

@@ -16,6 +16,8 @@ from agewise.checks import positive, whole
 from agewise.errors import InvalidInput
 from agewise.federation.client import OrderRefused
 from agewise.federation.flower import require_flower
+from agewise.federation.flower.app import write_app
+from agewise.federation.flower.certificates import refuse_plain_text
 from agewise.federation.flower.commands import answers, healthy
 from agewise.federation.flower.deployment import (
     Deployment,
@@ -29,40 +31,18 @@ from agewise.federation.flower.node import Node
 from agewise.federation.flower.publication import Published
 from agewise.federation.flower.submission import Submission, submit
 from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
-from agewise.federation.journal import Clock, RunFolder, Settings, how_to_retry
-from agewise.federation.local import make_settings
+from agewise.federation.journal import RunFolder, how_to_retry
+from agewise.federation.one_draw import OneDraw
 from agewise.federation.result import RunResult, Watcher, conclude
 from agewise.federation.server import OnMissing, RunIncomplete, Server, Step
+from agewise.federation.settings import Clock, Settings, make_settings
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
+from agewise.privacy.ledger import LedgerDamaged
 
 SUBMISSION = "submission.json"
 """The file of a run's folder that names a submission whose result is not in the record yet."""
-APP = """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "agewise-run"
-version = "1.0.0"
-description = "A plan made by Agewise, carried out on Flower."
-license = "Apache-2.0"
-dependencies = ["agewise"]
-
-[tool.hatch.build.targets.wheel]
-packages = ["."]
-
-[tool.flwr.app]
-publisher = "agewise"
-
-[tool.flwr.app.components]
-serverapp = "agewise_run.server_app:app"
-clientapp = "agewise_run.client_app:app"
-
-[tool.flwr.app.config]
-"""
 
 
 def run_on_flower(
@@ -110,6 +90,7 @@ def run_on_flower(
             raise InvalidInput("superlink", "given with a deployment", "one or the other")
         _refuse_choices(policy=policy, sources=sources, starts_at=starts_at or None, rng=rng)
         checked_address(superlink, root_certificates)
+        refuse_plain_text(plan.problem, root_certificates is not None)
         if not answers(superlink, root_certificates):
             raise _nobody_at(superlink)
         connection = elsewhere(place / "deployment", superlink, root_certificates)
@@ -134,7 +115,10 @@ def run_on_flower(
     else:
         _refuse_choices(policy=policy, sources=sources, starts_at=starts_at or None, rng=rng)
         there = Deployment.load(deployment)
-        settings = replace(settings, stand_in=_stand_in(there, plan))
+        refuse_plain_text(plan.problem, there.tls)
+        seed = _stand_in_seed(there, plan)
+        if seed is not None:
+            settings = replace(settings, stand_in=True, seed=seed)
         if on_missing == "fail":
             _refuse_other(there, plan)
         _refuse_down(there)
@@ -165,16 +149,20 @@ def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | N
         place.refuse_passed(settings)
         own = settings.deployment is None
         deployment = Deployment.load(place.path / "deployment" if own else str(settings.deployment))
+        refuse_plain_text(plan.problem, deployment.tls)
         found = _published(place, plan, settings, deployment, _keeping(place, settings, watch))
         try:
-            _take_over(server, found)
+            draw = place.draw(settings, found.draw)
+            _take_over(server, found, draw)
             place.keep_only(server)
-            return conclude(server, place, _simulated(plan, deployment), {})
+            return conclude(server, place, _simulated(plan, deployment), {}, draw)
         except RunIncomplete as failure:
             again = how_to_retry(place, settings)
             if found.exit_code == BudgetExceeded.exit_code:
                 why = f"{failure} The client's own log says what remains. {again}"
                 raise BudgetExceeded(why.rstrip()) from None
+            if found.exit_code == LedgerDamaged.exit_code:
+                raise LedgerDamaged(str(failure)) from None
             raise RunIncomplete(f"{failure} {again}".rstrip()) from None
         finally:  # a resumed run is to ask again
             (place.path / SUBMISSION).unlink(missing_ok=True)
@@ -182,15 +170,18 @@ def _follow(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | N
         place.close()
 
 
-def _take_over(server: Server, found: Published) -> None:
+def _take_over(server: Server, found: Published, draw: OneDraw) -> None:
     """Feed a server with all that reached the ServerApp's; refuse a result that is not its."""
+    once = server.first_plan.problem.noise == "server"
     try:
         for entry in found.journal:
             server.feed(entry)
         server.failure = found.failure or server.failure
-        if server.failure is None and server.finish().model != found.model:
+        if server.failure is None and once and found.draw is None:
+            raise KeyError("draw")
+        if server.failure is None and server.finish(draw).model != found.model:
             raise KeyError("model")
-    except (KeyError, TypeError, AttributeError, InvalidInput) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RunIncomplete(
             f"what the ServerApp published makes no sense ({error!r}). What was released is in "
             "the ledgers."
@@ -208,9 +199,10 @@ def _published(
         if submission.has_result() or not (own or submission.has_failed()):
             return submission.wait()
     with _up(deployment, own) as up:
-        app = _write_app(place.path / "app", plan, settings, up)
+        app = write_app(place.path / "app", plan, settings, up)
         number = submit(up, app)
         place.write(SUBMISSION, json.dumps({"flower_run": number}))
+        place.write_settings(replace(settings, submitted=True))
         return Submission(up, number, settings.run, watch).wait()
 
 
@@ -229,7 +221,7 @@ def _keeping(place: RunFolder, settings: Settings, watch: Watcher | None) -> Wat
     def watching(step: Step, closed: int, total: int) -> None:
         if step.what == "began":
             with contextlib.suppress(ValueError):
-                place.write_settings(replace(settings, started=float(step.why)))
+                place.write_settings(replace(settings, started=float(step.why), submitted=True))
         if watch is not None:
             watch(step, closed, total)
 
@@ -276,42 +268,6 @@ def _nobody_at(address: str) -> InvalidInput:
     )
 
 
-def _write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deployment) -> Path:
-    """Write the Flower app of a run: the plan, and two modules that point to ours.
-
-    Every node gets it, so nothing that a client has uploaded may be in it.
-    """
-    code = folder / "agewise_run"
-    code.mkdir(parents=True, exist_ok=True)
-    (folder / "pyproject.toml").write_text(APP, encoding="utf-8")
-    (code / "__init__.py").write_text("", encoding="utf-8")
-    (code / "plan.json").write_text(plan.to_json(), encoding="utf-8")
-    sent = {
-        "run": settings.run,
-        "private": not settings.stand_in,
-        "on_missing": settings.on_missing,
-        "clock": settings.clock,
-        "slot_seconds": settings.slot_seconds,
-        "wait": settings.wait,
-        "slot_timeout": settings.slot_timeout,
-        "started": settings.started,
-        "nodes": deployment.node_numbers(),
-        "at_once": settings.at_once,
-    }
-    (code / "settings.json").write_text(json.dumps(sent), encoding="utf-8")
-    (code / "client_app.py").write_text(
-        "from agewise.federation.flower import client_app\n\napp = client_app.app\n",
-        encoding="utf-8",
-    )
-    (code / "server_app.py").write_text(
-        "from pathlib import Path\n\n"
-        "from agewise.federation.flower.server_app import make_server_app\n\n"
-        "app = make_server_app(Path(__file__).parent)\n",
-        encoding="utf-8",
-    )
-    return folder
-
-
 def _node_documents(deployment: Deployment) -> dict[str, dict[str, Any]]:
     """What the nodes' files say, where they are on this machine."""
     configured = {}
@@ -322,8 +278,8 @@ def _node_documents(deployment: Deployment) -> dict[str, dict[str, Any]]:
     return configured
 
 
-def _stand_in(deployment: Deployment, plan: Plan) -> bool:
-    """Whether the nodes use the stand-in; refuse a mixture."""
+def _stand_in_seed(deployment: Deployment, plan: Plan) -> int | None:
+    """The seed of the nodes' stand-in, of the first if they differ; refuse a mixture."""
     names = {c.name for c in plan.problem.clients}
     known = {node.name for node in deployment.nodes}
     if names - known:
@@ -332,18 +288,15 @@ def _stand_in(deployment: Deployment, plan: Plan) -> bool:
             f"{deployment.folder} without a node for {min(names - known)!r}",
             "a node for every client of the plan",
         )
-    kinds = {
-        "stand_in_seed" in document
-        for name, document in _node_documents(deployment).items()
-        if name in names
-    }
-    if len(kinds) > 1:
+    here = _node_documents(deployment)
+    seeds = [one.get("stand_in_seed") for name, one in here.items() if name in names]
+    if len({seed is None for seed in seeds}) > 1:
         raise InvalidInput(
             "deployment",
             f"{deployment.folder}, where some nodes use a stand-in for noise",
             "all of them, or none",
         )
-    return kinds == {True}
+    return int(seeds[0]) if seeds and seeds[0] is not None else None
 
 
 def _refuse_other(deployment: Deployment, plan: Plan) -> None:

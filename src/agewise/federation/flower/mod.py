@@ -109,6 +109,13 @@ class PlanHelper:
     """
 
     def __init__(self, plan: Plan, run: str, keyed: Mapping[str, int] | None = None) -> None:
+        if plan.problem.noise == "server":
+            raise InvalidInput(
+                "plan",
+                "with noise by the server",
+                "noise by each client, in an app of one's own",
+                "Nobody would draw the noise: plan with noise client, or use agewise run.",
+            )
         self.plan, self.run, self.keyed = plan, run, keyed
         self.server = Server(plan, run)
 
@@ -188,6 +195,8 @@ def _terms(node: Node, order: Order, bound: float) -> Terms:
     profile, client = node.profile, node.client
     if order.client != client.name or order.fingerprint != client.process.fingerprint:
         raise OrderRefused(f"an order for {order.client!r} reached client {client.name!r}")
+    if order.noise == "server":
+        raise OrderRefused("noise is server in the order; an app of one's own has no such server")
     replace(profile, estimator=None, calibration=None, learner=None).refuse_other(order)
     refuse_shift(client.process, profile.starts_at)
     return outside_terms(

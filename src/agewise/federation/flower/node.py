@@ -171,6 +171,7 @@ def write_node(
 HEADER = """\
 # What this node knows and demands. Read on this node only; the server never sees it.
 # scenario: its process, records and target. policy: what all its releases together may reach.
+# policy.allow_server_noise = false: never send a mean to which the server is to add the noise.
 # records: { kind = "simulated", seed = 1 } or { kind = "readings", path = "meters.parquet" }.
 # stand_in_seed, if present, makes the noise reproducible and therefore NOT private.
 """

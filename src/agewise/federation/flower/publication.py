@@ -13,10 +13,12 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NoReturn
+from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from agewise.federation.journal import write_whole
+from agewise.federation.journal import LONGEST_NAME, write_whole
+from agewise.federation.one_draw import OneDraw
 from agewise.federation.server import RunIncomplete, Step
 
 STEPS, RESULT = "steps.jsonl", "result.json"
@@ -31,14 +33,18 @@ Told = tuple[Step, int, int]
 
 @dataclass(frozen=True)
 class Published:
-    """The result of a run: everything that reached its server, and what came of it."""
+    """The result of a run: everything that reached its server, and what came of it.
+
+    `draw` is the record of the server's one draw, where it adds the noise.
+    """
 
     run: str
     journal: list[dict[str, Any]]
     model: float | list[float] | None = None
     failure: str | None = None
     exit_code: int = 0
-    version: Literal[1] = 1
+    draw: str | None = None
+    version: Literal[2] = 2
 
 
 @cache
@@ -71,8 +77,13 @@ class Publisher:
             os.fsync(file.fileno())
 
     def result(self, result: Published) -> None:
-        """Write the result, whole or not at all."""
-        write_whole(self.folder / RESULT, json.dumps(asdict(result)))
+        """Write the result, whole or not at all, for its owner: it holds the uploads."""
+        write_whole(self.folder / RESULT, json.dumps(asdict(result)), private=True)
+
+    def draw(self, run: str, seed: int | None) -> OneDraw:
+        """The server's noise of a run, in a ledger that all submissions of that run share."""
+        name = f"{quote(run, safe='')[:LONGEST_NAME]}.draws"
+        return OneDraw(run, self.folder.parent / name, seed)
 
 
 class Publication:

@@ -19,6 +19,7 @@ from agewise.federation.flower.transport import FlowerSettings, FlowerTransport,
 from agewise.federation.server import RunIncomplete, Server, Step
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded
+from agewise.privacy.ledger import LedgerDamaged
 
 
 def make_server_app(folder: Path) -> ServerApp:
@@ -40,9 +41,15 @@ def carry_out(grid: Grid, plan: Plan, settings: FlowerSettings, publisher: Publi
     """Run a plan on the nodes of a grid, and publish its steps and its result."""
     server = Server(plan, settings.run, settings.on_missing, private=settings.private)
     log(INFO, "agewise: steps and result of run %s go to %s", server.run, publisher.folder)
+    draw = publisher.draw(server.run, None if settings.private else settings.seed)
+    once = plan.problem.noise == "server"
     try:
+        if once and settings.resumed:
+            draw.refuse_unopened()
+        elif once:
+            draw.open(plan)
         _carry_out(grid, server, settings, publisher)
-        outcome = server.finish()
+        outcome = server.finish(draw)
     except Exception as error:
         known = isinstance(error, AgewiseError)
         why = server.failure or (
@@ -50,9 +57,11 @@ def carry_out(grid: Grid, plan: Plan, settings: FlowerSettings, publisher: Publi
         )
         over = isinstance(error, RunIncomplete) and _reasons(server) == {"budget"}
         code = BudgetExceeded.exit_code if over else RunIncomplete.exit_code
+        code = LedgerDamaged.exit_code if isinstance(error, LedgerDamaged) else code
         publisher.result(Published(server.run, server.inputs, failure=why, exit_code=code))
         raise
-    publisher.result(Published(server.run, server.inputs, model=outcome.model))
+    made = draw.record() if once else None
+    publisher.result(Published(server.run, server.inputs, model=outcome.model, draw=made))
     return server
 
 

@@ -56,6 +56,10 @@ class FlowerSettings:
     """Messages that may be under way at a time: each one starts a process on its node."""
     nodes: dict[str, int] | None = None
     """The number of each client's node, where keys fix it: no other node may take its name."""
+    seed: int | None = None
+    """Of the server's own stand-in."""
+    resumed: bool = False
+    """Whether the run was submitted before, so that the server's ledger must know of it."""
 
 
 @dataclass(frozen=True)
