@@ -75,13 +75,6 @@ LearnerOption = Annotated[
 MechanismOption = Annotated[
     Kind | None, typer.Option(help="The noise: laplace, or gaussian, which needs --delta.")
 ]
-NoiseOption = Annotated[
-    Trust | None,
-    typer.Option(
-        help="Who adds the noise: each client, or once the server, which then sees the clients' "
-        "means as they are."
-    ),
-]
 ServerNoiseOption = Annotated[
     bool,
     typer.Option(
