@@ -234,6 +234,25 @@ def test_a_client_that_rounding_would_drown_is_left_out():
     assert due.scale == pytest.approx(plan.draw_scale)
 
 
+@pytest.mark.parametrize("kind", ["best", "gaussian"])
+def test_a_client_that_is_hardly_heard_can_still_follow(kind):
+    """Its noise is beyond what OpenDP can reckon with; the run ends all the same."""
+    plan = aw.plan(LONDON.replace(**KINDS[kind]))
+    last = replace(plan.assignments[2], noise_scale=1e300, classical_epsilon=0.0, aged_epsilon=0.0)
+    tiny = replace(plan, assignments=(*plan.assignments[:2], last), gains=[*plan.gains[:2], 1e-310])
+    server = Server(tiny, "run")
+    for slot in range(1, LONDON.aggregate_at + 1):
+        for order in server.orders(slot):
+            assert server.receive(agent(order.client, plan=plan).answer(order), slot) is None
+        server.close(slot)
+    assert server.finish(OneDraw("run", None)).statement.draw_scale < 2 * plan.draw_scale
+
+
+def test_real_records_need_a_folder_for_the_servers_ledger(tmp_path):
+    with pytest.raises(aw.InvalidInput, match=r"folder is None.*where the server adds the noise"):
+        aw.run(PLAN, sources=tmp_path / "readings.csv", ledgers=tmp_path)
+
+
 # --- the server's ledger
 
 

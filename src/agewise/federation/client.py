@@ -33,6 +33,10 @@ ROOM = 1e-9
 uses its own, larger one then."""
 
 
+LARGEST_MAPPED = 1e150
+"""Noise scales beyond which OpenDP's maps overflow; more noise spends no more than this one."""
+
+
 class OrderRefused(AgewiseError):
     """An order that this client will not follow. Nothing was released."""
 
@@ -151,9 +155,11 @@ def announced_noise(value: Array, terms: Terms, scale: float, *, private: bool) 
     """No noise: what holds once the server has drawn noise of at least this scale on this value."""
     if not private:
         return Noised(value, scale, None, private=False)
-    failure = terms.classical_delta
-    scale *= 1 + 4 * float(np.finfo(float).eps)  # OpenDP's map rounds up
-    spent = MECHANISMS[terms.target.mechanism].certified(terms.sensitivity, scale, failure)
+    failure = terms.classical_delta if terms.sensitivity > 0 else 0.0
+    scale = min(scale * (1 + 4 * float(np.finfo(float).eps)), LARGEST_SCALE[float])  # maps round up
+    mapped = min(scale, LARGEST_MAPPED)
+    spent = MECHANISMS[terms.target.mechanism].certified(terms.sensitivity, mapped, failure)
+    spent = max(spent, _spent(terms, mapped), 5e-324 if failure else 0.0)  # not lost by underflow
     return Noised(value, scale, spent, private=True, failure=failure)
 
 

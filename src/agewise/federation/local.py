@@ -66,6 +66,13 @@ def run_locally(
             "Records that are not simulated need one.",
         )
     refuse_stand_in(rng is not None, sources)
+    if sources is not None and folder is None and plan.problem.noise == "server":
+        raise InvalidInput(
+            "folder",
+            "None",
+            "a folder for the run, where the server adds the noise",
+            "The server's own ledger is kept there, so that noise is drawn once.",
+        )
     gone = tuple(drop)
     names = {c.name for c in plan.problem.clients}
     for name in gone:

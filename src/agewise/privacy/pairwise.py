@@ -13,10 +13,12 @@ which every state is either high or low and v(high) = e^{L[high,low]} v(low) on 
 section 4.
 
 Rounding. With M the largest loss, scale a ray so that its least entry is 1: w = v − 1 lies in
-[0, e^M − 1]. A relative error r of the rows moves ln(1 + K[y]·w) by r·min(1, M) at most. The sums
-L along a tree are off by less than 2S·M ulps, as are the logarithms of v; sums of S products of
-numbers that are 0 or more are off by S ulps of themselves. Two rows, the division and the logarithm
-make M·(2r + 16(S + 2) ulps) more than enough, and that is added to every loss.
+[0, e^M − 1]. A relative error r of the rows moves ln(1 + K[y]·w) by r·min(1, M) at most. The metric
+below the losses is off by 3S ulps of M, so that sums of S − 1 of its entries along a tree, and
+with them the logarithms of v, are off by 3S(S − 1) + (S − 1)²/2; sums of S products of numbers that
+are 0 or more are off by S ulps of themselves. Counted for two rows, with a few ulps for the
+division and the functions, that is less than M·(2r + 16 S² ulps), which is added to every loss. The
+same 16 S² ulps of M are the room within which a ray still counts as satisfying its constraints.
 """
 
 from __future__ import annotations
@@ -126,7 +128,7 @@ def aged_losses(losses: Array, rows: Rows) -> Array:
 
     Guarantees
         Never below the true maximum, for any nonnegative losses and rows within their stated error;
-        never above the largest loss. Above the true maximum by rounding only: M·(4r + 200 S ulps).
+        never above the largest loss. Above the true maximum by rounding only: M·(4r + 100 S² ulps).
     """
     size = losses.shape[-1]
     closed = _closure(losses)
@@ -134,7 +136,7 @@ def aged_losses(losses: Array, rows: Rows) -> Array:
     usable = (most <= LARGEST_LOSS)[:, None, None]
     solve = _by_trees if size <= TREES else by_programs
     aged = solve(np.where(usable, closed, 0.0), rows.table)
-    margin = most * (2 * rows.rounding + 16 * (size + 2) * _ULP)
+    margin = most * (2 * rows.rounding + 16 * size**2 * _ULP)
     aged = np.where(usable, aged + margin[:, None, None], np.inf)
     aged = np.minimum(aged, most[:, None, None])  # mixtures differ by no more than what is mixed
     diagonal = np.arange(aged.shape[-1])
@@ -166,7 +168,7 @@ def _by_trees(losses: Array, rows: Array) -> Array:
     for start in range(0, count, block):
         part, table = losses[start : start + block], rows[start : start + block]
         logs = (part.reshape(len(part), -1) @ paths.T).reshape(len(part), rays, size)
-        room = 32 * size * _ULP * part.max(axis=(1, 2))
+        room = 16 * size**2 * _ULP * part.max(axis=(1, 2))
         allowed = (part + room[:, None, None])[:, None]
         kept = (logs[..., :, None] - logs[..., None, :] <= allowed).all(axis=(2, 3))
         above = np.expm1(logs - logs.min(axis=2, keepdims=True)) * kept[..., None]
@@ -238,7 +240,8 @@ def by_programs(losses: Array, rows: Array) -> Array:
                 continue
             factor = -float(found.eqlin.marginals[0])
             prices = np.maximum(-found.ineqlin.marginals, 0.0)
-            missed = np.maximum(top - factor * bottom - bounds.T @ prices, 0.0)
+            rounded = size**2 * _ULP * (top + factor * bottom + np.abs(bounds).T @ prices)
+            missed = np.maximum(top - factor * bottom - bounds.T @ prices + rounded, 0.0)
             weight = (np.exp(-losses[one]) * bottom).sum(axis=1)
             result[one, y, low] = np.log(max(factor + float((missed / weight).sum()), 1.0))
     return result

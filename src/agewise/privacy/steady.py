@@ -101,7 +101,7 @@ def affordable_epsilon(
 
     Guarantees
         `steady_epsilon` of what is returned is at most `epsilon`, and one that is 0.01 % larger
-        is above it. Infinite where no noise is needed; 0 where nothing was found to do.
+        is above it. Infinite where no noise is needed; 0 where no ε was found to do.
 
     >>> from agewise import birth_death
     >>> chain = birth_death(up=0.1, down=0.2, states=[20, 50, 100, 200])
@@ -174,11 +174,8 @@ class _Way:
             self._deltas = [slot_delta(process, s - g, s, method) for s, g in pairs]
 
     def __call__(self, losses: Array) -> Array:
-        """Losses `[gaps, day, S, S]` about each slot of the day, from `[(gaps,) day, S, S]`."""
-        if losses.ndim == 3:
-            moved = losses[self._source]
-        else:
-            moved = np.take_along_axis(losses, self._source[..., None, None], axis=1)
+        """Losses `[gaps, day, S, S]` about each slot of the day, from `[day, S, S]`."""
+        moved = losses[self._source]
         flat = moved.reshape(-1, *losses.shape[-2:])
         if self._rows is not None:
             return aged_losses(flat, self._rows).reshape(moved.shape)
