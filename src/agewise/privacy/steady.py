@@ -315,7 +315,8 @@ class _Rounds:
     @cached_property
     def _published(self) -> _Way:
         """About the present, or the latest slot asked about: older data tell less of it."""
-        oldest = 0 if isinstance(self.promise, str) else min(int(self.promise), self.age)
+        asked = {"present": 0, "every_moment": self.age}
+        oldest = min(asked.get(str(self.promise), self.promise), self.age)
         return _Way(self.process, [self.age - oldest], self.method)
 
     @cached_property
