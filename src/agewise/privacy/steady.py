@@ -156,6 +156,11 @@ def rule_epsilon(
     return rounds.rule(release_losses(spent, process.states, release))
 
 
+def rule_bound(process: Process, every: int, losses: Array, method: Method = "exact") -> float:
+    """`rule_epsilon` about every moment, of releases whose pairwise losses are at most these."""
+    return _Rounds.checked(process, every, 0, "every_moment", method).rule(losses)
+
+
 class _Way:
     """How losses about one slot become losses about another: one way in time, at several gaps."""
 
