@@ -278,7 +278,7 @@ class Terms:
             spent,
             age,
             self.target.promise,
-            self.release,
+            self.release if self.release.size else "any",
             method,
             self.target.rounds,
         )
@@ -324,7 +324,20 @@ def outside_terms(
     known = terms(client, plain, Mean(), "plain", collect_at, aggregate_at)
     mechanism = MECHANISMS[target.mechanism]
     reach, failure = np.asarray(sensitivity), np.asarray(known.classical_delta)
-    scale = mechanism.calibrate(reach, np.asarray(known.classical_epsilon), failure)
+    allowed = known.classical_epsilon
+    if target.lasting:  # what any mechanism may spend, not only one that releases a mean
+        method, _ = adversary(client, target.mixing)
+        allowed = affordable_epsilon(
+            client.process,
+            target.every or 1,
+            target.epsilon,
+            aggregate_at - collect_at,
+            target.promise,
+            "any",
+            method,
+            target.rounds,
+        )
+    scale = mechanism.calibrate(reach, np.asarray(allowed), failure)
     return replace(
         known,
         release=np.empty((0, 0)),

@@ -22,7 +22,7 @@ def event(key, epsilon=0.5, slot=3, private=True, payload=b"noised"):
         collect_at=slot,
         aggregate_at=slot + 4,
         classical_epsilon=epsilon,
-        aged_epsilon=epsilon,
+        aged_epsilon=aw.Ageing(CHAIN, 4).aged_epsilon(epsilon),
         sensitivity=1.0,
         scale=1 / epsilon,
         private=private,

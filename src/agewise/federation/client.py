@@ -6,27 +6,48 @@ target and the age, and refuses an order that asks for less. What it sends is wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from agewise.arrays import Array
-from agewise.checks import positive
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.messages import Order, RefusalReason, Upload
+from agewise.federation.profile import OrderRefused, Profile
 from agewise.federation.sources import DataSource, client_generator
-from agewise.learning import Estimator, Learner, average, learner_of
-from agewise.mechanism import MECHANISMS, Kind, Noised
+from agewise.learning import average, learner_of
+from agewise.mechanism import MECHANISMS, Noised
 from agewise.mechanism.laplace import LARGEST_SCALE
-from agewise.mixing import Method
-from agewise.privacy.account import BudgetExceeded, Event, Policy, enforce, now, total_of
-from agewise.privacy.calibration import Rule
+from agewise.privacy.account import (
+    BudgetExceeded,
+    Event,
+    enforce,
+    now,
+    promised_total,
+    total_of,
+)
+from agewise.privacy.composition import Total
 from agewise.privacy.ledger import Ledger, LedgerDamaged
-from agewise.problem import Client, Problem, Target, Trust
+from agewise.privacy.pairwise import release_losses
+from agewise.privacy.standing import Standing
+from agewise.problem import Target
 from agewise.process import Process
 from agewise.terms import Terms
 from agewise.terms import terms as terms_for
+
+__all__ = [
+    "ClientAgent",
+    "Draw",
+    "OrderRefused",
+    "Profile",
+    "announced_noise",
+    "private_noise",
+    "refusal_reason",
+    "refuse_shift",
+    "release_event",
+    "stand_in_noise",
+]
 
 ROOM = 1e-9
 """By how much an ordered noise scale may fall short in another machine's arithmetic; the client
@@ -35,100 +56,6 @@ uses its own, larger one then."""
 
 LARGEST_MAPPED = 1e150
 """Noise scales beyond which OpenDP's maps overflow; more noise spends no more than this one."""
-
-
-class OrderRefused(AgewiseError):
-    """An order that this client will not follow. Nothing was released."""
-
-    exit_code = 4
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What a client knows about itself and demands: its records, its target, its limits.
-
-    `target_epsilon` is the aged ε that one release may reach, `mixing` the knowledge it grants an
-    adversary, `policy` what all its releases together may reach. `starts_at` is the number of
-    slots of its own time that lie before slot 1 of the run. `aggregate_at`, `estimator`,
-    `calibration` and `learner` are the only ones that it accepts (None: whatever is ordered). A
-    server that may choose the aggregation slot chooses the age, and with it how little noise is
-    enough. `mechanism` is the only noise that it accepts, and `delta` the δ of its target with it;
-    `noise` the only one it lets add that: itself, or the server, which then sees its mean as it is.
-    """
-
-    client: Client
-    target_epsilon: float
-    mixing: Method
-    policy: Policy
-    starts_at: int = 0
-    aggregate_at: int | None = None
-    estimator: Estimator | None = None
-    calibration: Rule | None = None
-    mechanism: Kind = "laplace"
-    delta: float = 0.0
-    learner: Learner | None = None
-    noise: Trust = "client"
-
-    @classmethod
-    def of(
-        cls, client: Client, problem: Problem, policy: Policy | None, starts_at: int = 0
-    ) -> Profile:
-        """The profile of a client whose own scenario is `problem`; no policy: its target in all."""
-        target = problem.target_of(client)
-        return cls(
-            client,
-            target.epsilon,
-            problem.mixing,
-            Policy(target.epsilon, max_delta=target.delta) if policy is None else policy,
-            starts_at,
-            problem.aggregate_at,
-            problem.estimator,
-            problem.calibration,
-            problem.mechanism,
-            problem.delta or 0.0,
-            problem.learner,
-            problem.noise,
-        )
-
-    def __post_init__(self) -> None:
-        positive("target_epsilon", self.target_epsilon)
-
-    def target(self, calibration: Rule) -> Target:
-        """What its release must guarantee, under the calibration that was ordered."""
-        return Target(self.target_epsilon, self.mixing, calibration, self.mechanism, self.delta)
-
-    @property
-    def law(self) -> Array | None:
-        """The law that an adversary is taken to know, where that is the client's own."""
-        stated = self.mixing == "own_law" and self.client.law is not None
-        return np.asarray(self.client.law) if stated else None
-
-    @property
-    def method(self) -> Method:
-        """The mixing that totals are reckoned with."""
-        return "exact" if self.mixing == "own_law" and self.client.law is None else self.mixing
-
-    def refuse_other(self, order: Order) -> None:
-        """Raise if an order is for another aggregation or another way of averaging than its own."""
-        if not order.collect_at <= order.aggregate_at:
-            raise OrderRefused(
-                f"collect_at is {order.collect_at}; allowed: 1 to {order.aggregate_at}"
-            )
-        learner = None if self.learner is None else self.learner.to_dict()
-        accepted = {**vars(self), "learner": learner}
-        for name in ("aggregate_at", "estimator", "calibration", "mechanism", "learner", "noise"):
-            own, ordered = accepted[name], getattr(order, name)
-            if own is not None and ordered != own:
-                raise OrderRefused(
-                    f"{name} is {ordered} in the order; client {self.client.name!r} allows {own} "
-                    "only"
-                )
-        if order.noise == "server" and not self.policy.allow_server_noise:
-            raise OrderRefused(
-                f"noise is server in the order; the policy of client {self.client.name!r} does not "
-                "allow that (allow_server_noise): the server would see its mean as it is"
-            )
-
 
 Draw = Callable[[Array, Terms, float], Noised]
 """(vector, terms, noise scale) → noised vector."""
@@ -215,8 +142,8 @@ class ClientAgent:
     def rehearse(self, order: Order) -> None:
         """Raise what `answer` would raise for this order now; release nothing."""
         terms, profile = self.check(order), self.profile
-        known = [] if self.ledger is None else self.ledger.events()
-        if any(event.key == order.run for event in known):
+        known = [] if self.ledger is None else self.ledger.known()
+        if self.ledger is not None and self.ledger.find(order.run) is not None:
             return
         self.source.check(order.collect_at, order.samples)
         draft = release_event(self.profile, order, terms, _asked(order, terms))
@@ -240,7 +167,7 @@ class ClientAgent:
         records = self.source.collect(order.collect_at, order.samples)
         value = self.train(terms, records)
 
-        def make(known: list[Event]) -> Event:
+        def make(known: Sequence[Event]) -> Event:
             return self._release(order, terms, value, known)
 
         if self.ledger is None:
@@ -257,7 +184,7 @@ class ClientAgent:
         value, self.clipped = average(records, client.process.states, terms.release, client.samples)
         return value
 
-    def _release(self, order: Order, terms: Terms, value: Array, known: list[Event]) -> Event:
+    def _release(self, order: Order, terms: Terms, value: Array, known: Sequence[Event]) -> Event:
         scale = _asked(order, terms).scale
         if order.noise == "server":  # as this client's own profile says, or it had refused
             noised = announced_noise(value, terms, scale, private=self.noise is private_noise)
@@ -265,13 +192,11 @@ class ClientAgent:
             noised = self.noise(value, terms, scale)
         return self.write(order, terms, noised, known)
 
-    def write(self, order: Order, terms: Terms, noised: Noised, known: list[Event]) -> Event:
+    def write(self, order: Order, terms: Terms, noised: Noised, known: Sequence[Event]) -> Event:
         """The event of a release, with the upload that it sends, after the events so far."""
-        profile, spent = self.profile, noised.private
+        spent = noised.private
         draft = release_event(self.profile, order, terms, noised)
-        total = total_of(
-            [*known, draft], profile.client.process, draft.aggregate_at, profile.method, profile.law
-        )
+        total = self._total(terms.target, known, draft)
         upload = Upload(
             run=order.run,
             client=order.client,
@@ -284,14 +209,14 @@ class ClientAgent:
             noise_scale=draft.scale,
             sensitivity=draft.sensitivity,
             delta=terms.delta,
-            mixing=profile.mixing,
+            mixing=self.profile.mixing,
             mechanism=terms.target.mechanism,
             private=noised.private,
             classical_epsilon=draft.classical_epsilon if spent else None,
             aged_epsilon=draft.aged_epsilon if spent else None,
             classical_delta=draft.delta if spent else None,
             aged_delta=draft.aged_delta if spent else None,
-            releases=sum(event.private for event in known) + int(spent),
+            releases=_released(known) + int(spent),
             total_classical=total.classical if spent else None,
             total_aged=total.aged if spent else None,
             total_classical_delta=total.classical_delta if spent else None,
@@ -299,6 +224,20 @@ class ClientAgent:
             fingerprint=draft.fingerprint,
         )
         return replace(draft, payload=upload.encode())
+
+    def _total(self, target: Target, known: Sequence[Event], draft: Event) -> Total:
+        """What all releases add up to: about the promise, or the slot of aggregation."""
+        method, law, process = self.profile.method, self.profile.law, self.profile.client.process
+        if not target.lasting:
+            return total_of([*known, draft], process, draft.aggregate_at, method, law)
+        total = promised_total(known, draft, process, target.promise, method, law)
+        return replace(total, aged=max(total.aged, draft.aged_epsilon))
+
+
+def _released(known: Sequence[Event]) -> int:
+    """How many of the events are private releases."""
+    standing = Standing.read(known[-1].account) if len(known) else None
+    return sum(event.private for event in known) if standing is None else standing.releases
 
 
 def release_event(profile: Profile, order: Order, terms: Terms, noised: Noised) -> Event:
@@ -324,7 +263,16 @@ def release_event(profile: Profile, order: Order, terms: Terms, noised: Noised) 
         delta=failure,
         aged_delta=terms.aged_delta(failure),
         noise=order.noise,
+        metric=_metric(terms),
     )
+
+
+def _metric(terms: Terms) -> tuple[tuple[float, ...], ...] | None:
+    """The share of ε that tells each two states apart; None where only ε is known."""
+    if terms.target.mechanism != "laplace" or terms.release.size == 0:
+        return None
+    shares = release_losses(1.0, terms.client.process.states, terms.release)
+    return tuple(tuple(row) for row in shares.tolist())
 
 
 def refuse_shift(process: Process, starts_at: int) -> None:

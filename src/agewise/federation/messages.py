@@ -79,7 +79,8 @@ class Order(_Message):
     """From the server: collect in this slot, for this aggregation, with at least this noise.
 
     `noise` says who adds it. Where that is the server, `noise_scale` is what its one draw will be
-    on this client's mean, at least.
+    on this client's mean, at least. Of `rounds` such releases (None: for ever), one `every` so many
+    slots, the target is about what `promise` says.
     """
 
     kind: Literal["order"] = "order"
@@ -96,6 +97,9 @@ class Order(_Message):
     delta: Failure
     noise: Trust
     noise_scale: Scale
+    rounds: Slot | None
+    every: Slot | None
+    promise: Literal["present", "every_moment"] | Annotated[int, Field(ge=0)]
     fingerprint: str
 
 
@@ -106,7 +110,8 @@ class Upload(_Message):
     be published with the noise scale that the server has announced.
     `delta` is the Δ of the age. The ε's and δ's are None for the seeded stand-in, about which
     nothing may be claimed; the δ's are 0 for Laplace noise. The totals count
-    every release in the client's ledger, this one included, as seen in the aggregation slot.
+    every release in the client's ledger, this one included, as seen in the aggregation slot; of
+    many rounds, about what the order's promise says, and never less than this release's own ε.
     """
 
     kind: Literal["upload"] = "upload"

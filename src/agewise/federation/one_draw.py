@@ -178,7 +178,7 @@ class OneDraw:
         if self.path is None:
             return tuple(self._drawn(due)["aggregate"])
 
-        def make(known: list[Event]) -> Event:
+        def make(known: Sequence[Event]) -> Event:
             self._refuse_unknown(known)
             facts = self._drawn(due)
             return _event(
@@ -251,7 +251,7 @@ class OneDraw:
             )
         return ServerLedger(path)
 
-    def _refuse_unknown(self, known: list[Event]) -> None:
+    def _refuse_unknown(self, known: Sequence[Event]) -> None:
         if all(event.key != self._opening for event in known):
             raise LedgerDamaged(
                 f"the server's ledger {self.path} does not hold the opening of run {self.run}: "

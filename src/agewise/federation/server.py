@@ -126,6 +126,9 @@ class Server:
             delta=problem.delta or 0.0,
             noise=problem.noise,
             noise_scale=one.noise_scale,
+            rounds=problem.rounds,
+            every=problem.every,
+            promise=problem.promise,
             fingerprint=one.fingerprint,
         )
 

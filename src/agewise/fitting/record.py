@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agewise.errors import InvalidInput
@@ -60,5 +60,5 @@ def _refuse_again(fitted: Fit, ledger: Ledger, key: str) -> None:
         )
 
 
-def _always(event: Event) -> Callable[[list[Event]], Event]:
+def _always(event: Event) -> Callable[[Sequence[Event]], Event]:
     return lambda _: event

@@ -1,189 +1,47 @@
-"""What a release is, what several add up to, and what a client allows itself to spend."""
+"""Whether a client's policy allows one more release; and the names that go with it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import replace
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.checks import one_of, positive
-from agewise.errors import AgewiseError, InvalidInput
-from agewise.mechanism import MECHANISMS
-from agewise.mixing import Method, slot_delta
-from agewise.privacy.ageing import aged_epsilon
-from agewise.privacy.composition import Release, Total, composed_totals
+from agewise.errors import InvalidInput
+from agewise.mixing import Method
+from agewise.privacy.composition import Total
+from agewise.privacy.events import ROOM, BudgetExceeded, Event, Policy, now
+from agewise.privacy.standing import Standing, losses_of, standing_of
+from agewise.privacy.steady import Promise, affordable_epsilon
+from agewise.privacy.totals import (
+    every_moment,
+    promised_anew,
+    promised_total,
+    published_in_order,
+    total_of,
+    totals_about,
+)
 from agewise.process import Process
 
-ROOM = 1e-9
-"""Limits hold to nine digits: what is long past never vanishes entirely from a float."""
+__all__ = [
+    "BudgetExceeded",
+    "Event",
+    "Policy",
+    "enforce",
+    "now",
+    "promised_total",
+    "total_of",
+]
 
-
-NUMBERS = (
-    "classical_epsilon",
-    "aged_epsilon",
-    "sensitivity",
-    "scale",
-    "delta",
-    "aged_delta",
-)
-"""The fields of an event that are floats."""
-
-
-class BudgetExceeded(AgewiseError):
-    """A release that the client's own policy does not allow. Nothing was released."""
-
-    exit_code = 3
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What a client allows itself to spend, at most; None is no limit.
-
-    `max_delta` limits the aged δ of all releases together (default: 0, so that only noise which
-    needs no δ may be used). `window` limits what is collected in any so many
-    slots in a row (None: all there ever was). Without `allow_server_noise` the client never sends a
-    result to which the server is to add the noise.
-    """
-
-    max_aged_epsilon: float | None = None
-    max_classical_epsilon: float | None = None
-    window: int | None = None
-    max_delta: float = 0.0
-    allow_server_noise: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("max_aged_epsilon", "max_classical_epsilon"):
-            if getattr(self, name) is not None:
-                positive(name, getattr(self, name))
-        if not 0 <= self.max_delta < 1:
-            raise InvalidInput("max_delta", self.max_delta, "0 or more and below 1")
-        if self.window is not None and not (isinstance(self.window, int) and self.window >= 1):
-            raise InvalidInput("window", self.window, "a whole number of slots, 1 or more")
-
-
-@dataclass(frozen=True)
-class Event:
-    """One release, as it stands in the ledger. Slots are counted over all runs of the client.
-
-    `aged_epsilon` is what this release alone guarantees about the records in slot `aggregate_at`;
-    `delta` and `aged_delta` are the δ's that go with both ε's, 0 for Laplace noise. All are only
-    what the noise would give where `private` is false. `kind` names the mechanism, `noise` who adds
-    it: where that is the server, all rests on its one draw of the scale that it has announced.
-    """
-
-    key: str
-    client: str
-    collect_at: int
-    aggregate_at: int
-    classical_epsilon: float
-    aged_epsilon: float
-    sensitivity: float
-    scale: float
-    private: bool
-    mixing: str
-    fingerprint: str
-    made_at: str
-    payload: bytes
-    kind: str = "laplace"
-    delta: float = 0.0
-    aged_delta: float = 0.0
-    noise: str = "client"
-    number: int = 0
-    hash: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.collect_at <= self.aggregate_at:
-            raise InvalidInput("collect_at", self.collect_at, f"up to {self.aggregate_at}")
-        for name in NUMBERS:
-            if not getattr(self, name) >= 0:
-                raise InvalidInput(name, getattr(self, name), "0 or more")
-        one_of("kind", self.kind, tuple(MECHANISMS))
-        one_of("noise", self.noise, ("client", "server"))
-        if not max(self.delta, self.aged_delta) < 1:
-            raise InvalidInput("delta", max(self.delta, self.aged_delta), "below 1")
-        if not isinstance(self.payload, bytes) or not isinstance(self.private, bool):
-            raise InvalidInput("payload, private", repr(self.payload), "bytes, and true or false")
-        if not self.key.isprintable() or not self.key:
-            raise InvalidInput("key", repr(self.key), "printable letters")
-
-    def facts(self) -> dict[str, Any]:
-        """Everything but the payload, for people and programs."""
-        return {k: v for k, v in vars(self).items() if k != "payload"}
-
-
-def now() -> str:
-    """The time of an event, in UTC."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def total_of(
-    events: list[Event],
-    process: Process,
-    aggregate_at: int,
-    method: Method = "exact",
-    law: ArrayLike | None = None,
-    window: int | None = None,
-) -> Total:
-    """Return what the private releases among `events` add up to, about slot `aggregate_at`.
-
-    A single release that was reckoned for that very slot, by this method and process, keeps the
-    aged ε proven for its own mechanism; several compose by `composed_epsilon`, which knows only
-    their classical ε's, and are never reported below what one of them states. With `own_law`, the
-    law is stated for each collection by itself, so that several compose by `any_prior`. A release
-    that was made under another process counts in full: how it aged is not known.
-    """
-    counted = [e for e in events if window is None or e.collect_at > aggregate_at - window]
-    return _totals(counted, process, [aggregate_at], method, law)[0]
-
-
-def _totals(
-    events: list[Event],
-    process: Process,
-    slots: Sequence[int],
-    method: Method,
-    law: ArrayLike | None,
-) -> list[Total]:
-    """`total_of` about each of several slots."""
-    counted = [event for event in events if event.private and event.classical_epsilon > 0]
-    own = [event for event in counted if event.fingerprint == process.fingerprint]
-    strange = [event for event in counted if event.fingerprint != process.fingerprint]
-    other = math.fsum(event.classical_epsilon for event in strange)
-    failing = math.fsum(event.delta for event in strange)
-    if method == "own_law" and len(counted) > 1:
-        method, law = "any_prior", None
-    releases = [Release(event.collect_at, event.classical_epsilon, event.delta) for event in own]
-    totals = composed_totals(releases, process, slots, method, law)
-    if len(own) == 1 and own[0].mixing == method:
-        proven = own[0]
-        totals = [
-            replace(total, aged=min(total.aged, proven.aged_epsilon))
-            if proven.aggregate_at == slot
-            else total
-            for slot, total in zip(slots, totals, strict=True)
-        ]
-    for place, slot in enumerate(slots):  # not below what one of them states, if by the formula
-        for event in (event for event in own if event.aggregate_at == slot):
-            delta = slot_delta(process, event.collect_at, slot, method, law)
-            stated = min(event.aged_epsilon, aged_epsilon(event.classical_epsilon, delta))
-            totals[place] = replace(totals[place], aged=max(totals[place].aged, stated))
-    return [
-        Total(
-            total.aged + other,
-            total.classical + other,
-            total.aged_delta + failing,
-            total.classical_delta + failing,
-        )
-        for total in totals
-    ]
+RULE_ROOM = 1e-6
+"""Relative room for the bound of a rule, an iteration that stops a little above its limit."""
 
 
 def enforce(
     policy: Policy,
-    known: list[Event],
+    known: Sequence[Event],
     new: Event,
     process: Process,
     method: Method,
@@ -193,26 +51,149 @@ def enforce(
 
     The total must keep to the policy in *every* slot that some release was reckoned for, earlier
     ones too: what is collected later also tells about them. With a window, this holds for the
-    releases collected in any so many slots in a row.
+    releases collected in any so many slots in a row. With a promise, it must keep to the policy at
+    every publication from that of the new release on, about what is promised (see `Policy`).
     """
     if not new.private:
+        return
+    if new.classical_epsilon > 0:
+        _enforce_rule(policy, known, new)
+    if policy.promise is not None:
+        _enforce_promise(policy, policy.promise, known, new, process, method, law)
         return
     limits = (policy.max_aged_epsilon, policy.max_classical_epsilon, policy.window)
     if limits == (None, None, None) and new.delta == 0:
         return  # no limit on ε, and no δ
     slots = sorted({event.aggregate_at for event in (*known, new) if event.private})
     for group in _groups(known, new, policy.window):
-        after = _totals([*group, new], process, slots, method, law)
+        after = totals_about([*group, new], process, slots, method, law)
         if not all(_within(policy, total) for total in after):
-            before = _totals(group, process, slots, method, law)
+            before = totals_about(group, process, slots, method, law)
             for slot, spent, wanted in zip(slots, before, after, strict=True):
                 _refuse_over(policy, new, slot, spent, wanted)
 
 
-def _groups(known: list[Event], new: Event, window: int | None) -> list[list[Event]]:
+def _enforce_rule(policy: Policy, known: Sequence[Event], new: Event) -> None:
+    """Refuse a release that is too large or too close to another, whatever was ordered."""
+    most, spent = policy.max_release_epsilon, new.classical_epsilon
+    if most is not None and not spent <= most * (1 + ROOM):
+        raise BudgetExceeded(
+            f"client {new.client!r} would release at classical ε {spent:.6g}, its policy allows "
+            f"{most:.6g} each time (max_release_epsilon). Nothing was released. Plan with more "
+            "noise, or change the client's policy (--max-release-epsilon)."
+        )
+    if policy.every is None:
+        return
+    near = _nearest(known, new.collect_at)
+    if near is not None and abs(near - new.collect_at) < policy.every:
+        raise BudgetExceeded(
+            f"client {new.client!r} would collect in slot {new.collect_at}, and collects in slot "
+            f"{near}: its policy allows one release in any {policy.every} slots (every). Nothing "
+            f"was released. Collect in slot {near + policy.every} or later, or change the client's "
+            "policy."
+        )
+
+
+def _nearest(known: Sequence[Event], slot: int) -> int | None:
+    """The slot nearest to this one in which something was collected and released."""
+    last = Standing.read(known[-1].account) if len(known) else None
+    if last is not None and (last.latest is None or last.latest <= slot):
+        return last.latest
+    slots = [e.collect_at for e in known if e.private and e.classical_epsilon > 0]
+    return min(slots, key=lambda other: abs(other - slot), default=None)
+
+
+def _enforce_promise(
+    policy: Policy,
+    promise: Promise,
+    known: Sequence[Event],
+    new: Event,
+    process: Process,
+    method: Method,
+    law: ArrayLike | None,
+) -> None:
+    """Refuse an event after which a promise would not be kept."""
+    none = replace(new, classical_epsilon=0.0, aged_epsilon=0.0, delta=0.0, aged_delta=0.0)
+    if promise == "every_moment":
+        _enforce_ever(policy, known, new, process, method)
+        policy, promise = replace(policy, max_aged_epsilon=None, promise=None), "present"
+    wanted = promised_total(known, new, process, promise, method, law)
+    if not _within(policy, wanted):
+        spent = promised_total(known, none, process, promise, method, law)
+        _refuse_over(policy, new, new.aggregate_at, spent, wanted)
+    before = None if law is not None else standing_of(known, process, method)
+    if before is not None and published_in_order(before, new):
+        return
+    for slot in sorted({e.aggregate_at for e in known if e.aggregate_at > new.aggregate_at}):
+        wanted = promised_anew(known, new, process, promise, method, law, slot)
+        if not _within(policy, wanted):
+            spent = promised_anew(known, none, process, promise, method, law, slot)
+            _refuse_over(policy, new, slot, spent, wanted)
+
+
+def _enforce_ever(
+    policy: Policy, known: Sequence[Event], new: Event, process: Process, method: Method
+) -> None:
+    """Refuse a release under a rule that does not keep the limit about every moment.
+
+    Earlier releases that did not keep to the rule count in full beside it.
+    """
+    every, most, limit = (
+        policy.every or 1,
+        policy.max_release_epsilon or 0.0,
+        policy.max_aged_epsilon or 0.0,
+    )
+    if new.classical_epsilon == 0:
+        return
+    share = losses_of(replace(new, classical_epsilon=1.0), process)
+    largest, outside = most * share, 0.0
+    before = standing_of(known, process, method)
+    fits = before is not None and (before.gap is None or before.gap >= every)
+    if before is not None and fits and np.max(before.largest, initial=0.0) <= most * (1 + ROOM):
+        outside = before.outside
+        if before.losses:
+            largest = np.maximum(largest, np.array(before.largest))
+    else:
+        last: int | None = None
+        for event in sorted(known, key=lambda one: one.collect_at):
+            if not event.private or event.classical_epsilon == 0:
+                continue
+            own = event.fingerprint == process.fingerprint and event.delta == 0
+            spaced = last is None or event.collect_at - last >= every
+            if own and spaced and event.classical_epsilon <= most * (1 + ROOM):
+                last = event.collect_at
+                largest = np.maximum(largest, losses_of(event, process))
+            else:
+                outside += event.classical_epsilon
+    how: Method = "any_prior" if method == "own_law" else method
+    bound = every_moment(process, every, largest, how) + outside
+    if new.fingerprint != process.fingerprint or new.delta > 0:
+        bound = math.inf
+    if bound <= limit * (1 + RULE_ROOM):
+        return
+    allowed = _affordable(process, every, limit - outside, how)
+    raise BudgetExceeded(
+        f"client {new.client!r} may release once in any {every} slots at classical ε {most:.6g}: "
+        f"about every moment that is {bound:.6g}, its policy allows {limit:.6g} "
+        f"(max_aged_epsilon). Nothing was released. Set max_release_epsilon to {allowed:.6g} or "
+        "less, or every to more slots."
+    )
+
+
+def _affordable(process: Process, every: int, limit: float, method: Method) -> float:
+    """What each release may have about every moment, rounded down a little; 0 if nothing."""
+    try:
+        if limit <= 0:
+            return 0.0
+        return 0.999 * affordable_epsilon(process, every, limit, release="any", method=method)
+    except InvalidInput:
+        return 0.0
+
+
+def _groups(known: Sequence[Event], new: Event, window: int | None) -> list[list[Event]]:
     """The earlier events that count together with a new one, for each window that holds it."""
     if window is None:
-        return [known]
+        return [list(known)]
     ends = {new.collect_at} | {
         e.collect_at for e in known if new.collect_at < e.collect_at < new.collect_at + window
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,11 +32,26 @@ from agewise.process.joint import as_law, rounding
 
 @dataclass(frozen=True)
 class Release:
-    """One release of a client: the slot its data were collected in, its classical ε and δ."""
+    """One release of a client: the slot its data were collected in, its classical ε and δ.
+
+    `metric` `[S, S]` is the share of ε by which it tells each two states apart (None: see
+    `composed_epsilon`).
+    """
 
     collect_at: int
     classical_epsilon: float
     delta: float = 0.0
+    metric: tuple[tuple[float, ...], ...] | None = None
+
+    def losses(self, unit: Array) -> Array:
+        """Its pairwise losses `[S, S]`; `unit` are those of ε = 1 where no metric is known."""
+        if self.metric is None:
+            return np.asarray(self.classical_epsilon * unit)
+        share = np.array(self.metric)
+        if share.shape != unit.shape:
+            size = len(unit)
+            raise InvalidInput("metric", f"of {len(share)} states", f"one of {size} states")
+        return np.asarray(self.classical_epsilon * share)
 
     def __post_init__(self) -> None:
         whole("collect_at", self.collect_at, -(2**53))
@@ -81,8 +96,8 @@ def composed_epsilon(
     noise. The total is never above what that last formula gives.
 
     `law` is the law of a record in the *earliest* of these slots; the later ones follow from the
-    process. With `any_prior` no law matters. `release` says what all of them released, as in
-    `steady_epsilon`; by default they may be any mechanisms of their ε's.
+    process. With `any_prior` no law matters. `release` says what those without a metric of their
+    own released, as in `steady_epsilon`; by default they may be any mechanisms of their ε's.
 
     Guarantees
         An upper bound on the aged privacy loss of all releases together, under the assumptions
@@ -154,19 +169,20 @@ def composed_totals(
     if not process.markov or classical.delta > 0 or math.isinf(classical.epsilon):
         return totals
     unit = release_losses(1.0, process.states, release)
-    each = np.array([loss.epsilon for loss in spent])[:, None, None] * unit
-    sharper = _Pairs(process, method, at, priors, carried).losses(each, wanted)
+    each = np.array([sum(one.losses(unit) for one in by_slot[slot]) for slot in at])
+    known = any(one.metric is not None for several in by_slot.values() for one in several)
+    ageing = aged_losses if known else _aged
+    sharper = Pairs(process, method, at, priors, carried, ageing).losses(each, wanted)
     return [
         replace(total, aged=min(total.aged, loss))
         for total, loss in zip(totals, sharper, strict=True)
     ]
 
 
-class _Pairs:
+class Pairs:
     """The pairwise account of releases in the slots `at`, by the laws that hold there.
 
-    The laws are off by `carried`, relatively. Above `TREES` states, all pairs are given the loss of
-    the worst one: linear programs would take seconds.
+    `laws` (default: the process's own) are off by `carried`, relatively.
     """
 
     def __init__(
@@ -174,11 +190,13 @@ class _Pairs:
         process: Process,
         method: Method,
         at: list[int],
-        laws: list[Array | None],
-        carried: list[float],
+        laws: list[Array | None] | None = None,
+        carried: list[float] | None = None,
+        ageing: Callable[[Array, Rows], Array] = aged_losses,
     ) -> None:
-        self.process, self.method = process, method
-        self.at, self.laws, self.carried = at, laws, carried
+        self.process, self.method, self.at, self._ageing = process, method, at, ageing
+        self.laws = [None] * len(at) if laws is None else laws
+        self.carried = [0.0] * len(at) if carried is None else carried
         self._rows: dict[tuple[int, int, bool], Rows] = {}
 
     def losses(self, each: Array, slots: list[int]) -> list[float]:
@@ -199,12 +217,16 @@ class _Pairs:
                 total[asked] += carry(losses, releases, [slots[n] for n in asked])
         return [float(most) for most in total.max(axis=(1, 2))]
 
+    def carry(self, losses: Array, later: int) -> Array:
+        """Losses `[S, S]` about the first of these slots, as they are about a later one."""
+        return np.asarray(self._later(losses[None], [0], [later])[0])
+
     def _later(self, losses: Array, releases: list[int], slots: list[int]) -> Array:
         """Losses about the slots of some releases, as they are about the same slots or later."""
         kind = MIXINGS[self.method].sharpness
         pairs = list(zip(releases, slots, strict=True))
         if kind == "rows":
-            aged = _aged(losses, Rows.stacked([self._row(j, slot) for j, slot in pairs]))
+            aged = self._ageing(losses, Rows.stacked([self._row(j, slot) for j, slot in pairs]))
         else:
             deltas = [slot_delta(self.process, self.at[j], slot, self.method) for j, slot in pairs]
             most = zip(losses.max(axis=(1, 2)), deltas, strict=True)
@@ -216,7 +238,7 @@ class _Pairs:
     def _earlier(self, losses: Array, releases: list[int], slots: list[int]) -> Array:
         """Losses about the slots of some releases, as they are about earlier ones."""
         pairs = zip(releases, slots, strict=True)
-        return _aged(losses, Rows.stacked([self._row(j, slot) for j, slot in pairs]))
+        return self._ageing(losses, Rows.stacked([self._row(j, slot) for j, slot in pairs]))
 
     def _row(self, j: int, slot: int) -> Rows:
         """The rows between the slot of release j and another one; alike where gaps are."""
@@ -234,6 +256,7 @@ class _Pairs:
 
 
 def _aged(losses: Array, rows: Rows) -> Array:
+    """Above `TREES` states all pairs are given the loss of the worst: programs take seconds."""
     size = losses.shape[-1]
     if size <= TREES:
         return aged_losses(losses, rows)

@@ -12,48 +12,39 @@ it writes, and no write-ahead log, whose loss would forget releases without a tr
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import overload
 
 from numpy.typing import ArrayLike
 
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.mixing import Method
-from agewise.privacy.account import NUMBERS, Event, Policy, enforce, total_of
+from agewise.privacy.account import enforce, total_of
 from agewise.privacy.composition import Total
+from agewise.privacy.events import Event, Policy
+from agewise.privacy.rows import (
+    GENESIS,
+    INSERT,
+    NOT_THE_FILE,
+    NUMBER,
+    SCHEMA,
+    SELECT,
+    connect,
+    create_tables,
+    event_of,
+    hash_of,
+    row_of,
+)
+from agewise.privacy.standing import Standing, standing_after
 from agewise.process import Process
 
-SCHEMA = 5
 WRITE_AHEAD = b"\x02\x02"
 """Bytes 18 and 19 of an SQLite file that keeps a write-ahead log, as schemas 1 and 2 did."""
-GENESIS = "0" * 64
-PATIENCE = 30.0
-"""Seconds to wait for another process that writes to the same ledger."""
-
-_TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE events (
-  number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, client TEXT NOT NULL,
-  collect_at INTEGER NOT NULL, aggregate_at INTEGER NOT NULL,
-  classical_epsilon REAL NOT NULL, aged_epsilon REAL NOT NULL,
-  sensitivity REAL NOT NULL, scale REAL NOT NULL,
-  private INTEGER NOT NULL, mixing TEXT NOT NULL, fingerprint TEXT NOT NULL,
-  made_at TEXT NOT NULL, payload BLOB NOT NULL, kind TEXT NOT NULL, delta REAL NOT NULL,
-  aged_delta REAL NOT NULL, noise TEXT NOT NULL,
-  previous TEXT NOT NULL, hash TEXT NOT NULL
-) STRICT;
-"""
-
-
-_COLUMNS = (*(field.name for field in fields(Event)), "previous")
-_INSERT = f"INSERT INTO events ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
-_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM events ORDER BY number"
 
 
 class LedgerDamaged(AgewiseError):
@@ -77,8 +68,8 @@ class Ledger:
         self.path = Path("memory") if path is None else Path(path).absolute()
         try:
             if path is None:
-                self._database = _connect(":memory:")
-                _create_tables(self._database)
+                self._database = connect(":memory:")
+                create_tables(self._database)
             else:
                 if not self.path.exists():
                     self._begin()
@@ -92,8 +83,8 @@ class Ledger:
         draft = self.path.with_name(f".{self.path.name[:200]}.{secrets.token_hex(8)}.new")
         try:
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o600))
-            database = _connect(str(draft))
-            _create_tables(database)
+            database = connect(str(draft))
+            create_tables(database)
             database.close()
             with contextlib.suppress(FileExistsError):  # another process was faster
                 os.link(draft, self.path)
@@ -143,7 +134,7 @@ class Ledger:
         if header[18:20] == WRITE_AHEAD:
             raise self._of_schema("1 or 2", "What it has released cannot be proven complete.")
         with self._suspecting():
-            self._database = _connect(where)
+            self._database = connect(where)
         try:
             self.verify()
         except BaseException:
@@ -163,11 +154,28 @@ class Ledger:
     def events(self) -> list[Event]:
         """All events, oldest first."""
         with self._suspecting():
-            return [event for event, _ in self._rows()]
+            return [event for event, _ in self._rows("ORDER BY number")]
+
+    def known(self) -> Sequence[Event]:
+        """The events, each read when it is asked for, and held against its hash."""
+        with self._suspecting():
+            count, last = self._head()
+            end = self._database.execute("SELECT max(number) FROM events").fetchone()[0] or 0
+        if end != count or (count and self.at(count).hash != last):
+            raise self._damaged("its last events are missing")
+        return _Known(self, count)
 
     def find(self, key: str) -> Event | None:
         """The event with this key, if it was ever recorded."""
-        return next((event for event in self.events() if event.key == key), None)
+        with self._suspecting():
+            return next((event for event, _ in self._rows("WHERE key = ?", key)), None)
+
+    def at(self, number: int) -> Event:
+        """The event with this number."""
+        with self._suspecting():
+            for event, _ in self._rows("WHERE number = ?", number):
+                return event
+        raise self._damaged(f"event {number} is missing")
 
     def total(
         self,
@@ -180,10 +188,20 @@ class Ledger:
         """What the private releases add up to, as seen in slot `aggregate_at`."""
         return total_of(self.events(), process, aggregate_at, method, law, window)
 
+    def check_account(self, process: Process, method: Method = "exact") -> None:
+        """Raise if the account that the last event carries is less than all events add up to."""
+        events = self.events()
+        stored = Standing.read(events[-1].account) if events else None
+        if stored is None or not stored.is_of(process, method):
+            return
+        folded = Standing.of(events, process, method)
+        if folded is None or not stored.covers(folded):
+            raise self._damaged("the account that it carries on is not that of its events")
+
     def release(
         self,
         key: str,
-        make: Callable[[list[Event]], Event],
+        make: Callable[[Sequence[Event]], Event],
         policy: Policy,
         process: Process,
         method: Method = "exact",
@@ -192,7 +210,9 @@ class Ledger:
         """Record a release and return it; if `key` was released before, return that one.
 
         `make` draws the noise and is called, with the events so far, only if the key is new,
-        inside the transaction that also checks the policy and stores the bytes.
+        inside the transaction that also checks the policy and stores the bytes. Where the policy
+        makes a promise, the row also carries the account on, and the next release costs the same
+        however many there were.
 
         Guarantees
             After this returns, the event and its bytes are on disk. Whatever crashes, the same
@@ -200,34 +220,37 @@ class Ledger:
             was returned. However many processes share the file, the total never exceeds the
             policy. Raises `BudgetExceeded` with nothing recorded.
         """
-        return self.record(
-            key, make, lambda known, new: enforce(policy, known, new, process, method, law)
-        )
+
+        def check(known: Sequence[Event], new: Event) -> str:
+            enforce(policy, known, new, process, method, law)
+            carried = policy.promise is not None and law is None
+            after = standing_after(known, new, process, method) if carried else None
+            return "" if after is None else after.write()
+
+        return self.record(key, make, check)
 
     def record(
         self,
         key: str,
-        make: Callable[[list[Event]], Event],
-        check: Callable[[list[Event], Event], None] | None = None,
+        make: Callable[[Sequence[Event]], Event],
+        check: Callable[[Sequence[Event], Event], str] | None = None,
     ) -> Event:
         """Record what `make` returns, or return what `key` has recorded: as `release`, in one go.
 
-        `check` raises if the new event must not follow those so far.
+        `check` raises if the new event must not follow those so far, and returns the account.
         """
         try:
             with self._exclusively():
-                with self._suspecting():
-                    known = self._check_rows()
-                for event in known:
-                    if event.key == key:
-                        return event
+                known = self.known()
+                stored = self.find(key)
+                if stored is not None:
+                    return stored
                 new = make(known)
                 if new.key != key:
                     raise InvalidInput("key", new.key, key)
                 self.refuse_stranger(new)
-                if check is not None:
-                    check(known, new)
-                return self._append(new, known)
+                account = "" if check is None else check(known, new)
+                return self._append(replace(new, account=account), known)
         except sqlite3.OperationalError as error:
             raise self._unwritable(error) from None
         except sqlite3.DatabaseError as error:
@@ -244,7 +267,7 @@ class Ledger:
             state = self._database.execute("PRAGMA integrity_check").fetchone()[0]
             if state != "ok":
                 raise self._damaged(str(state))
-            return len(self._check_rows())
+            return self._check_rows()
 
     @contextlib.contextmanager
     def _suspecting(self) -> Iterator[None]:
@@ -254,26 +277,32 @@ class Ledger:
         except AgewiseError:
             raise
         except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorname", "") in _NOT_THE_FILE:
+            if getattr(error, "sqlite_errorname", "") in NOT_THE_FILE:
                 raise
             raise self._damaged(str(error)) from None
         except (sqlite3.Error, ArithmeticError, TypeError, ValueError) as error:
             raise self._damaged(str(error)) from None
 
-    def _check_rows(self) -> list[Event]:
-        previous, number, events = GENESIS, 0, []
-        for event, before in self._rows():
+    def _check_rows(self) -> int:
+        """Hold every row against the one before it; return how many there are."""
+        previous, number = GENESIS, 0
+        for event, before in self._rows("ORDER BY number"):
             number += 1
             if event.number != number:
                 raise self._damaged(f"event {number} is missing")
-            if before != previous or _hash(event, previous) != event.hash:
+            if before != previous:
                 raise self._damaged(f"event {number} is not what was written")
             previous = event.hash
-            events.append(event)
-        head = self._database.execute("SELECT value FROM meta WHERE key = 'head'").fetchone()
-        if head is None or head[0] != f"{number} {previous}":
+        if self._head() != (number, previous):
             raise self._damaged("its last events are missing")
-        return events
+        return number
+
+    def _head(self) -> tuple[int, str]:
+        head = self._database.execute("SELECT value FROM meta WHERE key = 'head'").fetchone()
+        if head is None:
+            raise self._damaged("its last events are missing")
+        number, last = head[0].split(" ")
+        return int(number), last
 
     def refuse_stranger(self, new: Event) -> None:
         """Raise if the ledger holds another client's account."""
@@ -286,28 +315,22 @@ class Ledger:
                 "A ledger holds one client's account.",
             )
 
-    def _append(self, new: Event, known: list[Event]) -> Event:
-        previous = known[-1].hash if known else GENESIS
+    def _append(self, new: Event, known: Sequence[Event]) -> Event:
+        previous = known[-1].hash if len(known) else GENESIS
         numbered = replace(new, number=len(known) + 1, hash="")
-        event = replace(numbered, hash=_hash(numbered, previous))
-        columns = {**vars(event), "private": int(event.private), "previous": previous}
-        self._database.execute(_INSERT, [columns[name] for name in _COLUMNS])
+        event = replace(numbered, hash=hash_of(numbered, previous))
+        self._database.execute(INSERT, row_of(event, previous))
         self._database.execute(
             "INSERT OR REPLACE INTO meta VALUES ('head', ?)", (f"{event.number} {event.hash}",)
         )
         return event
 
-    def _rows(self) -> Iterator[tuple[Event, str]]:
-        for values in self._database.execute(_SELECT):
-            row = dict(zip(_COLUMNS, values, strict=True))
-            number, previous = row["number"], row.pop("previous")
-            if row["private"] not in (0, 1):
-                raise self._damaged(f"event {number} is not what was written")
+    def _rows(self, which: str, *values: str | int) -> Iterator[tuple[Event, str]]:
+        for row in self._database.execute(f"{SELECT} {which}", values):
             try:
-                event = Event(**{**row, "private": bool(row["private"])})
-            except InvalidInput:
-                raise self._damaged(f"event {number} is not what was written") from None
-            yield event, previous
+                yield event_of(row)
+            except (InvalidInput, ValueError, TypeError):
+                raise self._damaged(f"event {row[NUMBER]} is not what was written") from None
 
     def _names(self) -> list[str]:
         rows = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -355,46 +378,22 @@ class Ledger:
         )
 
 
-_NOT_THE_FILE = (
-    "SQLITE_BUSY",
-    "SQLITE_CANTOPEN",
-    "SQLITE_FULL",
-    "SQLITE_PERM",
-    "SQLITE_READONLY",
-    "SQLITE_READONLY_DIRECTORY",
-    "SQLITE_READONLY_ROLLBACK",
-)
-"""Errors that say nothing about what a ledger holds."""
+class _Known(Sequence[Event]):
+    """The events of a ledger, oldest first: each is read when it is asked for."""
 
+    def __init__(self, ledger: Ledger, count: int) -> None:
+        self._ledger, self._count = ledger, count
 
-def _connect(where: str) -> sqlite3.Connection:
-    database = sqlite3.connect(
-        where, timeout=PATIENCE, isolation_level=None, uri=where.startswith("file:")
-    )
-    try:
-        # The folder is synced too, or a power cut could bring a journal back and undo a release.
-        database.execute("PRAGMA synchronous=EXTRA")
-    except BaseException:
-        database.close()
-        raise
-    return database
+    def __len__(self) -> int:
+        return self._count
 
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self._ledger.events())
 
-def _create_tables(database: sqlite3.Connection) -> None:
-    """Write the tables of an empty ledger."""
-    database.execute("BEGIN IMMEDIATE")
-    for statement in _TABLES.strip().split(";\n"):
-        database.execute(statement)
-    database.executemany(
-        "INSERT INTO meta VALUES (?, ?)",
-        [("schema", str(SCHEMA)), ("head", f"0 {GENESIS}")],
-    )
-    database.execute("COMMIT")
-
-
-def _hash(event: Event, previous: str) -> str:
-    facts = {k: v for k, v in event.facts().items() if k != "hash"}
-    for name in NUMBERS:
-        facts[name] = float(facts[name]).hex()
-    body = json.dumps(facts, sort_keys=True).encode() + b"\n" + event.payload
-    return hashlib.sha256(previous.encode() + b"\n" + body).hexdigest()
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Event]: ...
+    def __getitem__(self, place: int | slice) -> Event | list[Event]:
+        numbers = range(1, self._count + 1)[place]
+        return self._ledger.at(numbers) if isinstance(numbers, int) else list(self)[place]

@@ -168,6 +168,11 @@ def rule_epsilon(
     return rounds.rule(release_losses(spent, process.states, release))
 
 
+def rule_bound(process: Process, every: int, losses: Array, method: Method = "exact") -> float:
+    """`rule_epsilon` about every moment, of releases whose pairwise losses are at most these."""
+    return _Rounds.checked(process, every, 0, "every_moment", method).rule(losses)
+
+
 class _Way:
     """How losses about one slot become losses about another: one way in time, at several gaps."""
 
@@ -316,7 +321,8 @@ class _Rounds:
     def _published(self) -> _Way:
         """About the present, or the latest slot asked about: older data tell less of it."""
         asked = {"present": 0, "every_moment": self.age}
-        oldest = min(asked.get(str(self.promise), self.promise), self.age)
+        known = isinstance(self.promise, str)
+        oldest = asked[str(self.promise)] if known else min(int(self.promise), self.age)
         return _Way(self.process, [self.age - oldest], self.method)
 
     @cached_property

@@ -29,6 +29,7 @@ from agewise.federation.flower.node import write_node
 from agewise.federation.flower.units import PROFILE, write_units
 from agewise.federation.journal import probe_folder
 from agewise.federation.local import refuse_stand_in
+from agewise.federation.profile import own_policy
 from agewise.privacy.account import Policy
 from agewise.problem import Problem
 
@@ -184,12 +185,6 @@ class Deployment:
         ]
 
 
-def _own_policy(problem: Problem, name: str) -> Policy:
-    """A client's target, for all its releases together."""
-    target = problem.target_of(next(c for c in problem.clients if c.name == name))
-    return Policy(target.epsilon, max_delta=target.delta)
-
-
 def init_deployment(
     folder: Path | str,
     problem: Problem,
@@ -231,13 +226,13 @@ def init_deployment(
     records: dict[str, Any] = {"kind": "simulated", "seed": base}
     if readings is not None:
         records = {"kind": "readings", "path": str(Path(readings).absolute())}
-    for node in nodes:
+    for node, client in zip(nodes, problem.clients, strict=True):
         write_node(
             place / node.folder / "node.toml",
             problem,
             node.name,
             records=records,
-            policy=_own_policy(problem, node.name) if policy is None else policy,
+            policy=own_policy(client, problem) if policy is None else policy,
             stand_in_seed=base if stand_in else None,
             starts_at=starts_at,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -222,7 +222,7 @@ def _release(
     if seed is not None:
         noise = stand_in_noise(seed, f"{node.client.name}/{order.run}")
 
-    def make(_: list[Event]) -> Event:
+    def make(_: Sequence[Event]) -> Event:
         noised = noise(update, terms, terms.scale)
         payload = np.asarray(noised.value, dtype="<f8").tobytes()
         event = replace(release_event(profile, order, terms, noised), payload=payload)
