@@ -96,6 +96,10 @@ def rounds_figure(result: RoundsResult) -> Figure:
             classical = [one.classical or 0.0 for one in rounds]
             spent.plot(numbers, classical, color=COLOURS[1], label="classical sum, worst")
             spent.plot(numbers, aged, color=COLOURS[0], label=f"ε ({problem.promise}), worst")
+            if problem.promise != "every_moment":
+                when, about = zip(*result.moments(), strict=True)
+                label = "ε (every moment), as planned"
+                spent.plot(when, about, color=COLOURS[2], linestyle="--", label=label)
             spent.axhline(problem.epsilon, color="#333333", linestyle=":", label="target")
             spent.set_yscale("log")
             spent.legend(loc="center right")

@@ -14,7 +14,7 @@ import numpy as np
 from agewise.errors import InvalidInput
 from agewise.planning import Plan
 from agewise.planning.plan import RIVALS
-from agewise.planning.promise import promise_in_words, rounds_in_words
+from agewise.planning.promise import epsilon_after, promise_in_words, rounds_in_words
 from agewise.report.tables import counted, html_facts, shorten, text_facts
 from agewise.wording import in_words, out_of_words
 
@@ -70,6 +70,12 @@ class RoundsResult:
         """What the learner makes of each round's estimate."""
         learner, states = self.plan.problem.learner, self.plan.problem.clients[0].process.states
         return [learner.decode(np.asarray(one.estimate), states) for one in self.rounds]
+
+    def moments(self, most: int = 16) -> list[tuple[int, float]]:
+        """(round, ε) about any time, if every round so far had gone as planned; `most` rounds."""
+        last = len(self.rounds)
+        numbers = np.unique(np.geomspace(1, last, most).round().astype(int)).tolist()
+        return [(n, epsilon_after(self.plan, n, "every_moment")) for n in numbers]
 
     @property
     def mean_loss(self) -> float | None:

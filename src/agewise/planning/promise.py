@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from agewise.learning import release_table
+from agewise.privacy.steady import Promise, steady_epsilon
 from agewise.problem import Problem
 from agewise.report.tables import counted
+from agewise.terms import adversary
+
+if TYPE_CHECKING:
+    from agewise.planning.plan import Plan
 
 
 def rounds_in_words(problem: Problem) -> str:
@@ -25,3 +33,33 @@ def promise_in_words(problem: Problem) -> str:
     return (
         f"each record's values in the last {last} at every publication, {counts} up to then counted"
     )
+
+
+def epsilon_after(plan: Plan, rounds: int | None, promise: Promise) -> float:
+    """The largest ε of any client after so many rounds as planned, about what is promised."""
+    problem, worst = plan.problem, 0.0
+    for client, one in zip(problem.clients, plan.assignments, strict=True):
+        if one.classical_epsilon == 0:
+            continue
+        table = release_table(
+            problem.learner,
+            client.process,
+            one.collect_at,
+            problem.aggregate_at,
+            problem.estimator,
+        )
+        method, _ = adversary(client, problem.mixing)
+        worst = max(
+            worst,
+            steady_epsilon(
+                client.process,
+                problem.every or 1,
+                min(one.classical_epsilon, 1e6),
+                one.age,
+                promise,
+                table,
+                method,
+                rounds,
+            ),
+        )
+    return worst
