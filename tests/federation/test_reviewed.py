@@ -13,6 +13,7 @@ from agewise.federation.sources import SimulatedRecords, load_readings
 from agewise.privacy.account import Event, enforce, now, total_of
 from agewise.privacy.ledger import Ledger
 from agewise.terms import achieved_epsilon, slot_table
+from attacks import aged_by_program, backward
 
 LONDON = aw.scenarios.london()
 PLAN = aw.plan(LONDON)
@@ -51,9 +52,9 @@ def test_what_was_collected_later_counts_too():
     early, late = event(2, 4, 0.3), event(8, 40, 0.9)
     total = total_of([late, early], chain, 4)
     assert total.classical == pytest.approx(1.2)
-    forward = np.abs(chain.steps(4)[:, None] - chain.steps(4)).sum(axis=2).max() / 2
-    carried = np.log1p(forward * np.expm1(0.9))
-    assert total.aged == pytest.approx(total_of([early], chain, 4).aged + carried, rel=1e-9)
+    each, (rows, _) = 1 - np.eye(4), backward(chain.stationary, chain.steps(2))
+    both = aged_by_program(0.3 * each, rows) + aged_by_program(0.9 * each, chain.steps(4))
+    assert total.aged == pytest.approx(both.max(), rel=1e-9)
     policy = aw.Policy(max_classical_epsilon=1.0)
     with pytest.raises(aw.BudgetExceeded):
         enforce(policy, [late], early, chain, "exact", None)
