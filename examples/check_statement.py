@@ -19,6 +19,7 @@ noise, learners other than the mean, levels with noise by the server).
 
 import hashlib
 import html
+import itertools
 import json
 import math
 import sys
@@ -152,7 +153,11 @@ def spent(event):
 
 
 def total(events, process, mixing, law, seen_at):
-    """Age what is known, then add what the next slot releases; from both sides of `seen_at`."""
+    """Age what is known, then add what the next slot releases; from both sides of `seen_at`.
+
+    Once as one number, and once as a loss for each pair of states; the smaller one counts, unless a
+    release that was made for this slot states more by itself.
+    """
     other = math.fsum(spent(e) for e in events if e["fingerprint"] != process.fingerprint)
     own = [(e["collect_at"], spent(e)) for e in events if e["fingerprint"] == process.fingerprint]
     if not process.markov and (
@@ -167,7 +172,57 @@ def total(events, process, mixing, law, seen_at):
     future, later = sorted((one for one in own if one[0] > seen_at), reverse=True), 0.0
     for (at, epsilon), then in zip(future, [t for t, _ in future[1:]] + [seen_at], strict=False):
         later = aged(later + epsilon, widest(process.kernel(then, at)))
-    return other + loss + later
+    together = loss + later
+    if process.markov and all(math.isfinite(epsilon) for _, epsilon in own):
+        together = min(together, pairwise(past, future, process, mixing, law, seen_at))
+    for event in events:
+        if event["fingerprint"] == process.fingerprint and event["aggregate_at"] == seen_at:
+            alone = aged(spent(event), process.delta(mixing, law, event["collect_at"], seen_at))
+            stated = event["aged_epsilon"]
+            together = max(together, alone if stated is None else min(stated, alone))
+    return other + together
+
+
+def pairwise(past, future, process, mixing, law, seen_at):
+    """What tells two values in slot `seen_at` apart: a matrix for all releases on either side."""
+    each = 1 - np.eye(len(process.states))
+    known, told = 0 * each, 0 * each
+    for (at, epsilon), then in zip(past, [t for t, _ in past[1:]] + [seen_at], strict=False):
+        known = known + epsilon * each
+        if then > at and mixing in ("any_prior", "spectral"):
+            delta = process.delta(mixing, law, at, then)
+            known = sharp_loss(process, mixing, law, at, then, delta, known.max()) * each
+        elif then > at:
+            rows = process.backward(law if mixing == "own_law" else None, at, then)
+            known = apart(known, rows)
+    for (at, epsilon), then in zip(future, [t for t, _ in future[1:]] + [seen_at], strict=False):
+        told = apart(told + epsilon * each, process.kernel(then, at))
+    if known.shape != told.shape:  # some values cannot occur, and nothing is asked about them
+        return known.max() + told.max()
+    return (known + told).max()
+
+
+def apart(losses, rows):
+    """max ln(rows[y]·v / rows[y′]·v) over v with v(x) ≤ e^losses[x, x′] v(x′): at extreme rays.
+
+    There as many constraints as make a spanning tree hold with equality: all of them are tried.
+    """
+    size = len(losses)
+    worst = np.zeros((len(rows), len(rows)))
+    for tree in itertools.combinations(itertools.permutations(range(size), 2), size - 1):
+        logs = {0: 0.0}
+        for _ in range(size):
+            for x, z in tree:
+                if z in logs and x not in logs:
+                    logs[x] = logs[z] + losses[x, z]
+                elif x in logs and z not in logs:
+                    logs[z] = logs[x] - losses[x, z]
+        if len(logs) == size:
+            u = np.array([logs[x] for x in range(size)])
+            if (u[:, None] - u <= losses + 1e-9).all():
+                seen = np.log(rows @ np.exp(u - u.max()))
+                worst = np.maximum(worst, seen[:, None] - seen)
+    return worst
 
 
 def sharp_loss(process, mixing, law, start, end, delta, spent):
