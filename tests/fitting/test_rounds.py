@@ -1,0 +1,203 @@
+"""Claims over many rounds: a habit that was planted is found, and what it breaks is told."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from test_fit import LONDON, readings
+
+import agewise as aw
+from agewise.fitting.levels import fit_levels, past_levels, take_rounds
+from agewise.fitting.round_adversary import SUREST, Calls, judge, replay_rounds
+from agewise.fitting.rounds import backtest_rounds, fit_rounds
+from agewise.fitting.states import given_states
+from agewise.readings import read_readings
+
+
+def habits(entities=40, days=400, day=1, seed=0, strength=1.0, lasts=0.97):
+    """Readings around a level of each household that moves slowly."""
+    rng = np.random.default_rng(seed)
+    level = np.empty((entities, days * day))
+    level[:, 0] = rng.normal(size=entities)
+    for t in range(1, days * day):
+        step = rng.normal(0, math.sqrt(1 - lasts**2), entities)
+        level[:, t] = lasts * level[:, t - 1] + step
+    return 100 * np.exp(0.3 * (strength * level + rng.normal(size=level.shape)))
+
+
+def forgetful(entities=40, days=400, seed=0):
+    """Readings whose state is that of a first-order chain."""
+    rng = np.random.default_rng(seed)
+    state = np.zeros((entities, days), dtype=int)
+    for t in range(1, days):
+        stay = rng.random(entities) < 0.65
+        state[:, t] = np.where(stay, state[:, t - 1], 1 - state[:, t - 1])
+    return 100.0 + 50 * state + rng.random(state.shape)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return readings(habits(), day=1)
+
+
+def test_the_level_is_a_mean_of_what_was_before_only():
+    codes = np.array([[1, 1, 0, -1, 1]], dtype=np.int8)
+    levels = past_levels(codes, 2, 0.5)
+    assert levels.tolist() == [[0.5, 0.75, 0.875, 0.4375, 0.4375]]
+    changed = codes.copy()
+    changed[0, 2:] = 1 - changed[0, 2:]
+    assert past_levels(changed, 2, 0.5)[0, :3].tolist() == levels[0, :3].tolist()
+
+
+def test_states_are_each_entitys_own_and_found_in_the_first_days(planted):
+    taken = take_rounds(planted, 2, before=0.5)
+    first = taken.codes[:, :200]
+    assert np.abs(first.mean(axis=1) - 0.5).max() < 0.01
+    edges = np.median(planted.values[:, :200], axis=1)
+    assert np.array_equal(taken.codes, planted.values > edges[:, None])
+
+
+def test_a_planted_habit_breaks_first_order_claims_and_not_those_with_levels(planted):
+    found = backtest_rounds(planted, classical_epsilons=[1.0])
+    assert found.alone[0].broken
+    assert found.tried[0].levels == 1
+    assert found.tried[0].attacks[0].broken
+    assert found.tried[0].leftover.found
+    chosen = found.chosen
+    assert chosen is not None
+    assert chosen.levels > 1
+    assert not chosen.attacks[0].beaten
+    assert not chosen.attacks[0].broken
+    assert chosen.leftover.gain < 0.5 * found.tried[0].leftover.gain
+    assert any("something is left over; adversaries get more" in line for line in found.verdict)
+
+
+def test_a_first_order_chain_is_left_at_that():
+    found = fit_rounds(readings(forgetful(), day=1), given_states([100, 150], forgetful()))
+    assert [one.levels for one in found.backtest.tried] == [1]
+    assert not found.backtest.tried[0].leftover.found
+    truth = aw.MarkovChain([[0.65, 0.35], [0.35, 0.65]], [0, 1])
+    for claim in found.claims:
+        exact = aw.steady_epsilon(truth, 1, claim.classical_epsilon, age=1)
+        assert claim.epsilon == pytest.approx(exact, rel=0.15)
+        assert claim.limit > exact
+        assert claim.classical_year == 365 * claim.classical_epsilon
+
+
+def test_a_habit_that_outlasts_every_level_supports_no_claim():
+    """Each entity keeps to a rhythm of 20 days, which no level tells of."""
+    rng = np.random.default_rng(1)
+    phase = rng.integers(0, 20, 40)[:, None]
+    high = (np.arange(400) + phase) // 10 % 2
+    values = 100.0 + 50 * np.where(rng.random(high.shape) < 0.95, high, 1 - high)
+    values += rng.random(values.shape)
+    found = fit_rounds(readings(values, day=1), levels=1, classical_epsilons=[2.0])
+    assert found.chain is None
+    assert math.isinf(found.claims[0].epsilon)
+    assert found.claims[0].classical_year == 730
+    assert any("support no claim over rounds" in line for line in found.verdict)
+    assert any("classical total" in line for line in found.verdict)
+
+
+def test_rounds_of_half_a_day_have_a_chain_for_each(planted):
+    values = habits(entities=20, days=200, day=2, seed=3)
+    taken = take_rounds(readings(values, day=2), 2, every=1)
+    chain = fit_levels(taken, 2)
+    assert chain.process.day == 2
+    assert 0 < chain.epsilon(0.5) < math.inf
+    assert take_rounds(readings(values, day=2), 2, at=1).codes.shape == (20, 200)
+
+
+def test_calls_are_weighed_within_households():
+    """Mantel and Haenszel's ratio of two households by hand."""
+    hits, alarms = np.array([[8.0], [1.0]]), np.array([[2.0], [1.0]])
+    there, rest = np.array([[10.0], [2.0]]), np.array([[10.0], [8.0]])
+    calls = Calls("filter", 0.5, 1, hits, alarms, there, rest)
+    by_hand = (8 * 10 / 20 + 1 * 8 / 10) / (2 * 10 / 20 + 1 * 2 / 10)
+    assert calls.log_ratio() == pytest.approx(math.log(by_hand))
+
+
+def test_an_adversary_against_pure_noise_gets_nothing(planted):
+    taken = take_rounds(planted, 2, before=0.5)
+    chain = fit_levels(taken.part(slice(None, taken.half)), 2)
+    calls = replay_rounds(taken, chain, 1e-6)
+    attack = judge(calls, "nothing", 1e-6, np.full(40, 0.05))
+    assert max(attack.log_ratios[:3]) < 0.1
+    assert attack.chance > 0.05
+
+
+def test_an_adversary_is_not_fooled_about_the_first_rounds(planted):
+    """More noise tells less, at every share of rounds."""
+    taken = take_rounds(planted, 2, before=0.5)
+    chain = fit_levels(taken.part(slice(None, taken.half)), 4)
+    little, much = (
+        judge(replay_rounds(taken, chain, e), "", e, np.ones(40)).log_ratios for e in (2.0, 0.2)
+    )
+    assert len(little) == len(SUREST)
+    assert all(a > b for a, b in zip(little, much, strict=True))
+
+
+def test_entities_that_never_change_are_left_out_by_name(planted):
+    values = planted.values.copy()
+    values[3] = 5.0
+    taken = take_rounds(readings(values, day=1), 2)
+    assert taken.left_out == (("m3", "always in the same state"),)
+    assert "m3" not in taken.entities
+    with pytest.raises(aw.InvalidInput, match="40 of 40 entities in one state throughout"):
+        take_rounds(readings(np.ones((40, 300)), day=1), 2)
+
+
+@pytest.mark.parametrize(
+    ("choices", "field"),
+    [
+        ({"levels": 0}, "levels"),
+        ({"levels": 1.5}, "levels"),
+        ({"memory": 0.0}, "memory"),
+        ({"memory": 1.5}, "memory"),
+        ({"states": 1}, "states"),
+        ({"every": 2}, "every"),
+        ({"at": 1}, "at"),
+        ({"classical_epsilons": []}, "classical_epsilons"),
+        ({"classical_epsilons": [-1.0]}, "classical_epsilons"),
+        ({"rounds": 29}, "rounds"),
+        ({"rounds": 201}, "rounds"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(planted, choices, field):
+    with pytest.raises(aw.InvalidInput) as refused:
+        backtest_rounds(planted, **choices)
+    assert refused.value.field == field
+
+
+def test_too_few_days_are_refused(planted):
+    few = readings(planted.values[:, :50], day=1)
+    with pytest.raises(aw.InvalidInput, match="25 rounds to judge by"):
+        backtest_rounds(few)
+    with pytest.raises(aw.InvalidInput, match="50 rounds to fit to"):
+        backtest_rounds(readings(planted.values[:, :100], day=1))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LONDON.exists(), reason="the readings are not here")
+def test_london_breaks_first_order_chains_and_not_six_levels():
+    found = read_readings(LONDON / "lcl_2013_halfhourly.parquet")
+    tariffs = pl.read_csv(LONDON / "households.csv")
+    standard = set(tariffs.filter(pl.col("tariff") == "Std")["household"])
+    rows = [row for row, name in enumerate(found.entities) if name in standard]
+    names = tuple(found.entities[row] for row in rows)
+    london = replace(found, entities=names, values=found.values[rows])
+    tested = {levels: backtest_rounds(london, at=36, levels=levels) for levels in (4, 6)}
+    assert tested[6].entities == 63
+    assert [one.epsilon for one in tested[6].alone] == pytest.approx([0.102, 0.188], abs=0.002)
+    assert tested[6].alone_high == pytest.approx([0.503, 0.824], abs=0.002)
+    assert all(one.broken for one in tested[6].alone)
+    for levels, claims in ((4, [0.796, 1.005]), (6, [1.001, 1.219])):
+        attacks = tested[levels].tried[0].attacks
+        assert [one.epsilon for one in attacks] == pytest.approx(claims, abs=0.002)
+        assert not any(one.broken for one in attacks)
+    half, full = tested[6].tried[0].attacks
+    assert half.log_ratios == pytest.approx([0.24, 0.39, 0.50, 0.62], abs=0.06)
+    assert full.log_ratios == pytest.approx([0.36, 0.58, 0.78, 1.02], abs=0.1)
+    assert [tested[k].tried[0].holds for k in (4, 6)] == [False, True]
