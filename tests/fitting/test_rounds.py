@@ -1,14 +1,16 @@
 """Claims over many rounds: a habit that was planted is found, and what it breaks is told."""
 
+import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
-from test_fit import LONDON, readings
+from test_fit import LONDON, readings, written
 
 import agewise as aw
+from agewise import cli
 from agewise.fitting.levels import fit_levels, past_levels, take_rounds
 from agewise.fitting.round_adversary import SUREST, Calls, judge, replay_rounds
 from agewise.fitting.rounds import backtest_rounds, fit_rounds
@@ -16,15 +18,13 @@ from agewise.fitting.states import given_states
 from agewise.readings import read_readings
 
 
-def habits(entities=40, days=400, day=1, seed=0, strength=1.0, lasts=0.97):
-    """Readings around a level of each household that moves slowly."""
+def habits(entities=40, rounds=400, seed=0, apart=0.25):
+    """Households of two habits, high three times in four or once; they change one in 25 rounds."""
     rng = np.random.default_rng(seed)
-    level = np.empty((entities, days * day))
-    level[:, 0] = rng.normal(size=entities)
-    for t in range(1, days * day):
-        step = rng.normal(0, math.sqrt(1 - lasts**2), entities)
-        level[:, t] = lasts * level[:, t - 1] + step
-    return 100 * np.exp(0.3 * (strength * level + rng.normal(size=level.shape)))
+    changes = np.cumsum(rng.random((entities, rounds)) < 0.04, axis=1)
+    kind = changes + rng.integers(0, 2, entities)[:, None]
+    high = rng.random(kind.shape) < np.where(kind % 2, 0.5 + apart, 0.5 - apart)
+    return 100 + 50 * high + rng.random(kind.shape)
 
 
 def forgetful(entities=40, days=400, seed=0):
@@ -60,7 +60,8 @@ def test_states_are_each_entitys_own_and_found_in_the_first_days(planted):
 
 
 def test_a_planted_habit_breaks_first_order_claims_and_not_those_with_levels(planted):
-    found = backtest_rounds(planted, classical_epsilons=[1.0])
+    states = given_states([100, 150], planted.values)
+    found = backtest_rounds(planted, states, classical_epsilons=[1.0])
     assert found.alone[0].broken
     assert found.tried[0].levels == 1
     assert found.tried[0].attacks[0].broken
@@ -68,10 +69,10 @@ def test_a_planted_habit_breaks_first_order_claims_and_not_those_with_levels(pla
     chosen = found.chosen
     assert chosen is not None
     assert chosen.levels > 1
-    assert not chosen.attacks[0].beaten
+    assert not chosen.attacks[0].reached
     assert not chosen.attacks[0].broken
     assert chosen.leftover.gain < 0.5 * found.tried[0].leftover.gain
-    assert any("something is left over; adversaries get more" in line for line in found.verdict)
+    assert any("something is left over; adversaries reach" in line for line in found.verdict)
 
 
 def test_a_first_order_chain_is_left_at_that():
@@ -101,8 +102,8 @@ def test_a_habit_that_outlasts_every_level_supports_no_claim():
     assert any("classical total" in line for line in found.verdict)
 
 
-def test_rounds_of_half_a_day_have_a_chain_for_each(planted):
-    values = habits(entities=20, days=200, day=2, seed=3)
+def test_rounds_of_half_a_day_have_a_chain_for_each():
+    values = habits(entities=20, seed=3)
     taken = take_rounds(readings(values, day=2), 2, every=1)
     chain = fit_levels(taken, 2)
     assert chain.process.day == 2
@@ -201,3 +202,90 @@ def test_london_breaks_first_order_chains_and_not_six_levels():
     assert half.log_ratios == pytest.approx([0.24, 0.39, 0.50, 0.62], abs=0.06)
     assert full.log_ratios == pytest.approx([0.36, 0.58, 0.78, 1.02], abs=0.1)
     assert [tested[k].tried[0].holds for k in (4, 6)] == [False, True]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """Two readings a day."""
+    values = habits(entities=15, rounds=480, seed=4, apart=0.0)
+    return str(written(tmp_path_factory.mktemp("rounds") / "m.parquet", values, minutes=720))
+
+
+def asked(*words):
+    cli.app([*words], standalone_mode=False)
+
+
+def test_fit_says_what_all_rounds_tell_and_writes_nothing(file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    asked(
+        "fit",
+        file,
+        "--every",
+        "day",
+        "--at",
+        "12:00",
+        "--levels",
+        "2",
+        "--classical-epsilon",
+        "0.3",
+    )
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Claims over rounds" in shown
+    assert "109.5" in shown  # the classical total of a year
+    assert "No limit over rounds is proven" in shown
+    assert "lag by lag gets no credit over rounds" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fit_and_back_test_agree_and_speak_json(file, capsys):
+    words = (file, "--every", "day", "--at", "12:00", "--levels", "2", "--classical-epsilon", "1")
+    asked("fit", *words, "--json")
+    fitted = json.loads(capsys.readouterr().out)
+    asked("backtest", *words, "--json")
+    tested = json.loads(capsys.readouterr().out)
+    assert fitted["backtest"] == tested
+    assert tested["judged_rounds"] == 120
+    assert [one["levels"] for one in tested["tried"]] == [2]
+    assert tested["tried"][0]["attacks"][0]["surest"] == [0.5, 0.25, 0.1, 0.03]
+    assert np.array(fitted["chain"]["transition"]).shape == (4, 4)
+    assert fitted["claims"][0]["limit"] > fitted["claims"][0]["epsilon"] > 0
+
+
+def test_the_back_test_shows_every_claim(file, capsys):
+    words = ("--every", "12h", "--at", "00:00", "--states", "100,150", "--levels", "2")
+    asked("backtest", file, "--rounds", "60", *words)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "on 60 rounds held out" in shown
+    assert "2 per day" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--every", "5h", "--at", "12:00"], "--every is '5h'; allowed: a divisor of a day"),
+        (["--every", "18h", "--at", "12:00"], "--every is '18h'; allowed: a divisor of a day"),
+        (["--every", "6h", "--at", "12:00"], "multiple of the 720 min between readings"),
+        (["--every", "week", "--at", "12:00"], "--every is 'week'; allowed: day, or hours"),
+        (["--every", "0h", "--at", "12:00"], "--every is '0h'"),
+        (["--every", "day", "--at", "09:00"], "--aggregate-at is '09:00'"),
+        (["--every", "day", "--at", "12:00", "--levels", "0"], "levels is 0; allowed: a whole"),
+        (["--at", "12:00", "--levels", "31"], "levels is 31; allowed: a whole number from 1 to 30"),
+        (["--at", "12:00", "--memory", "0"], "memory is 0.0; allowed: above 0 and at most 1"),
+        (["--at", "12:00", "--memory", "1.1"], "memory is 1.1; allowed: above 0 and at most 1"),
+        (["--at", "12:00", "--memory", "0.001"], "rounds to fit to; allowed: 2000 or more"),
+        (["--at", "12:00", "--quantiles", "0", "--levels", "2"], "states is 0"),
+        (["--every", "day", "--classical-epsilon", "a"], "--classical-epsilon is 'a'"),
+        (["--every", "day", "--at", "12:00", "--classical-epsilon", "0"], "finite number above 0"),
+        (["--every", "day", "--sampled", "weeks"], "--sampled is given with a claim over rounds"),
+        (["--every", "day", "--out", "m.toml"], "--out is given with a claim over rounds"),
+    ],
+)
+def test_bad_choices_are_refused_and_nothing_is_written(
+    file, words, message, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(aw.InvalidInput) as refused:
+        asked("fit", file, *words)
+    assert refused.value.exit_code == 2
+    assert message in str(refused.value)
+    assert list(tmp_path.iterdir()) == []

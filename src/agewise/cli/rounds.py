@@ -198,8 +198,8 @@ def _row(one: RoundAttack, claimed: str) -> list[str]:
         verdict = "[red]broken[/]"
     elif one.chance < IN_DOUBT:
         verdict = "[yellow]in doubt[/]"
-    elif one.beaten:
-        verdict = "[yellow]exceeded, perhaps by chance[/]"
+    elif one.reached:
+        verdict = "[yellow]reached[/]"
     cells = [
         f"{ratio:.2f} ± {error:.2f}"
         for ratio, error in zip(one.log_ratios, one.standard_errors, strict=True)

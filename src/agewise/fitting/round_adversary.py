@@ -71,10 +71,10 @@ class RoundAttack:
     """What replayed adversaries got out of noised releases, against one claim.
 
     `log_ratios` are the largest over states and adversaries at each share of rounds in `surest`,
-    with their standard errors over weeks; `by` names who reached each. `beaten` if one of them is
-    above the claim. `chance`: how often those who just keep to the claim do as well, all
-    comparisons together (Simes' test; the states of each pooled). `broken` where that is less than
-    1 in 2,000.
+    with their standard errors over weeks; `by` names who reached each. `reached` if one of them is
+    above the claim or within a standard error of it. `chance`: how often those who just keep to the
+    claim do as well, all comparisons together (Simes' test; the states of each pooled). `broken`
+    where that is less than 1 in 2,000.
     """
 
     claim: str
@@ -83,7 +83,7 @@ class RoundAttack:
     log_ratios: tuple[float, ...]
     standard_errors: tuple[float, ...]
     by: tuple[str, ...]
-    beaten: bool
+    reached: bool
     chance: float
 
     @property
@@ -140,7 +140,7 @@ def judge(calls: list[Calls], claim: str, classical_epsilon: float, claims: Arra
     best = [
         max((one for one in calls if one.surest == share), key=_finite_ratio) for share in SUREST
     ]
-    ratios = [_finite_ratio(one) for one in best]
+    ratios, errors = [_finite_ratio(one) for one in best], [one.standard_error for one in best]
     kinds = {(one.adversary, one.surest) for one in calls}
     each = [_chance(_of(calls, *kind), claims) for kind in sorted(kinds)]
     chance = float(false_discovery_control(each).min())  # Simes: good calls come together
@@ -150,9 +150,9 @@ def judge(calls: list[Calls], claim: str, classical_epsilon: float, claims: Arra
         classical_epsilon,
         middle,
         tuple(ratios),
-        tuple(one.standard_error for one in best),
+        tuple(errors),
         tuple(one.adversary for one in best),
-        max(ratios) > middle,
+        any(ratio + error > middle for ratio, error in zip(ratios, errors, strict=True)),
         chance,
     )
 

@@ -3,7 +3,8 @@
 A chain on (level class, state) is fitted to the first half of the days. On the second half two
 things are tested: whether older states foretell the present one better than the chain does (what is
 left over), and whether adversaries who hear every noised release beat the claim. The number of
-classes is the least with which they do not. The claim itself is then computed from all days.
+classes is the least with which they stay a standard error below it. The claim itself is then
+computed from all days.
 """
 
 from __future__ import annotations
@@ -66,13 +67,14 @@ class Tried:
     def holds(self) -> bool:
         """Whether adversaries keep to the claims.
 
-        More than was claimed is put down to chance only where chance does it in 1 of 20 cases or
-        more, and nothing is seen to be left over.
+        Where something is left over, that is: no log ratio comes within a standard error of a
+        claim. Where nothing is seen to be, it may: chance does that. In any case chance has to do
+        as well in 1 of 20 cases or more.
         """
         return all(
             math.isfinite(one.epsilon)
             and one.chance >= IN_DOUBT
-            and not (one.beaten and self.leftover.found)
+            and not (one.reached and self.leftover.found)
             for one in self.attacks
         )
 
@@ -117,12 +119,12 @@ class RoundsBacktest:
                 f"{name}: older states foretell the next one better by {left.gain:.4f} ± "
                 f"{left.standard_error:.4f} nats per round, so that "
                 + ("something is left over" if left.found else "nothing is seen to be left over")
-                + f"; adversaries {'keep to' if one.holds else 'get more than'} the claim."
+                + f"; adversaries {'keep to' if one.holds else 'reach'} the claim."
             )
         if self.chosen is None:
             said.append(
                 "These readings support no claim over rounds: with every number of level classes "
-                "that was tried, adversaries got more than was claimed. What holds is the "
+                "that was tried, adversaries reached the claim. What holds is the "
                 "classical total, the sum of the ε's of all releases."
             )
         return tuple(said)
@@ -238,6 +240,7 @@ def backtest_rounds(
     """
     spent = _checked_epsilons(classical_epsilons)
     warm_up(memory)
+    offered = LEVELS if levels is None else (whole("levels", levels, 1),)
     taken = take_rounds(readings, states, at=at, every=every, before=0.5)
     held_out = taken.codes.shape[1] - taken.half
     if held_out < FEWEST_ROUNDS:
@@ -249,7 +252,6 @@ def backtest_rounds(
         )
     judged = held_out if rounds is None else whole("rounds", rounds, FEWEST_ROUNDS, held_out)
     first = taken.part(slice(None, taken.half))
-    offered = LEVELS if levels is None else (levels,)
     alone = _alone(first, memory, spent)
     tried: list[Tried] = []
     own: list[RoundAttack] = []
@@ -259,10 +261,10 @@ def backtest_rounds(
         for which, epsilon in enumerate(spent):
             calls = replay_rounds(taken, chain, epsilon, judged=judged, seed=seed)
             claim = np.full(len(taken.entities), chain.epsilon(epsilon))
-            attacks.append(judge(calls, _named(chain.levels), epsilon, claim))
+            attacks.append(judge(calls, _short(chain.levels), epsilon, claim))
             if progress is not None:
                 progress(number * len(spent) + which + 1, len(offered) * len(spent))
-            own.append(judge(calls, "Each entity's own first-order chain", epsilon, alone[which]))
+            own.append(judge(calls, "each entity's own first order", epsilon, alone[which]))
         tried.append(Tried(left_over(taken, chain, judged), tuple(attacks)))
         if tried[-1].holds:
             break
@@ -343,6 +345,10 @@ def _checked_epsilons(given: Sequence[float]) -> list[float]:
     if not given:
         raise InvalidInput("classical_epsilons", "none", "one or more numbers above 0")
     return [positive("classical_epsilons", one) for one in given]
+
+
+def _short(levels: int) -> str:
+    return "first order" if levels == 1 else f"{levels} level classes"
 
 
 def _named(levels: int) -> str:
