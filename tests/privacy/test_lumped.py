@@ -54,7 +54,7 @@ def test_the_quick_way_to_the_bound_for_ever_is_the_proven_one(levels):
 
 
 @pytest.mark.parametrize(("levels", "epsilon"), [(2, 0.3), (2, 1.0), (4, 0.5)])
-def test_no_string_of_releases_tells_more_and_some_tell_nearly_as_much(levels, epsilon):
+def test_guarantee_no_string_of_releases_tells_more_and_some_nearly_as_much(levels, epsilon):
     """All strings of ten outputs far out in the tails, where one value is e^ε times as likely."""
     chain, groups = habitual(levels), pairs(levels)
     claimed = lumped_epsilon(chain, groups, groups, epsilon)
