@@ -120,6 +120,23 @@ def test_calls_are_weighed_within_households():
     assert calls.log_ratio() == pytest.approx(math.log(by_hand))
 
 
+def test_one_who_never_errs_beats_every_claim():
+    once = np.ones((2, 3))
+    calls = [Calls("filter", share, 1, once, 0 * once, once, once) for share in SUREST]
+    attack = judge(calls, "", 1.0, np.full(2, 50.0))
+    assert attack.log_ratios == (math.inf,) * 4
+    assert attack.reached
+
+
+def test_classes_are_tried_as_far_as_levels_have_values(planted):
+    """With a memory of 1 a level is the state before, of which there are two."""
+    found = backtest_rounds(planted, memory=1.0, classical_epsilons=[1.0])
+    assert [one.levels for one in found.tried] == [1]
+    assert found.chosen is None
+    with pytest.raises(aw.InvalidInput, match="levels is 4; allowed: "):
+        backtest_rounds(planted, memory=1.0, levels=4)
+
+
 def test_an_adversary_against_pure_noise_gets_nothing(planted):
     taken = take_rounds(planted, 2, before=0.5)
     chain = fit_levels(taken.part(slice(None, taken.half)), 2)

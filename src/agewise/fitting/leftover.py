@@ -37,7 +37,7 @@ def left_over(rounds: Rounds, chain: LevelChain, judged: int) -> Leftover:
     known = np.zeros(codes.shape, dtype=bool)
     known[:, 1:] = (codes[:, 1:] >= 0) & (pairs[:, :-1] >= 0)
     base = np.zeros((*codes.shape, size))
-    base[:, 1:] = np.maximum(chain.foretold[at % rounds.per_day, pairs[:, :-1]], -50.0)
+    base[:, 1:] = chain.foretold[at % rounds.per_day, pairs[:, :-1]]
     looked = last_rounds(np.where(codes >= 0, codes / (size - 1) - 0.5, 0.0))
     trained, tested = known.copy(), known.copy()
     trained[:, : warm_up(chain.memory)] = trained[:, half:] = False

@@ -26,6 +26,8 @@ from agewise.readings import Readings
 
 LOOKS_BACK = 28
 """Rounds that the tests look back; no round before has a history to judge by."""
+TINY = 1e-20
+"""What was never seen may happen so often."""
 MOST_PAIRS = 60
 """Pairs (class, state) for which losses are computed in minutes."""
 
@@ -158,7 +160,7 @@ class LevelChain:
         by_state = np.stack(moves).reshape(
             self.process.day, self.levels * self.values.size, self.levels, -1
         )
-        return np.asarray(np.log(by_state.sum(axis=2)))
+        return np.asarray(np.log(np.maximum(by_state.sum(axis=2), TINY)))
 
 
 def fit_levels(rounds: Rounds, levels: int, memory: float = MEMORY) -> LevelChain:

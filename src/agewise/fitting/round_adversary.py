@@ -22,7 +22,7 @@ from scipy.stats import t as student
 from agewise.arrays import Array
 from agewise.fitting.adversary import BY_CHANCE
 from agewise.fitting.laws import WEEK, Codes
-from agewise.fitting.levels import LOOKS_BACK, LevelChain, Rounds
+from agewise.fitting.levels import LOOKS_BACK, TINY, LevelChain, Rounds
 
 SUREST = (0.5, 0.25, 0.1, 0.03)
 """The shares of rounds in which an adversary calls a state."""
@@ -46,14 +46,16 @@ class Calls:
     def log_ratio(self, without: int | None = None) -> float:
         """Log of the ratio of hits to false alarms, within households (Mantel–Haenszel)."""
         won, lost = self.sums(without)
-        return math.log(won.sum() / lost.sum()) if won.sum() > 0 < lost.sum() else math.nan
+        if won.sum() <= 0:
+            return -math.inf
+        return math.log(won.sum() / lost.sum()) if lost.sum() > 0 else math.inf
 
     @property
     def standard_error(self) -> float:
-        """Of the log ratio, over weeks left out in turn."""
+        """Of the log ratio, over weeks left out in turn; infinite where one week decides."""
         weeks = self.hits.shape[1]
         found = np.array([self.log_ratio(week) for week in range(weeks)])
-        return float(np.sqrt((weeks - 1) * np.var(found)))
+        return float(np.sqrt((weeks - 1) * np.var(found))) if np.isfinite(found).all() else math.inf
 
     def sums(self, without: int | None = None) -> tuple[Array, Array]:
         """Hits and false alarms of each household as Mantel and Haenszel weigh them."""
@@ -138,9 +140,9 @@ def replay_rounds(
 def judge(calls: list[Calls], claim: str, classical_epsilon: float, claims: Array) -> RoundAttack:
     """Compare calls with a claim: ε of each household, or one for all."""
     best = [
-        max((one for one in calls if one.surest == share), key=_finite_ratio) for share in SUREST
+        max((one for one in calls if one.surest == share), key=Calls.log_ratio) for share in SUREST
     ]
-    ratios, errors = [_finite_ratio(one) for one in best], [one.standard_error for one in best]
+    ratios, errors = [one.log_ratio() for one in best], [one.standard_error for one in best]
     kinds = {(one.adversary, one.surest) for one in calls}
     each = [_chance(_of(calls, *kind), claims) for kind in sorted(kinds)]
     chance = float(false_discovery_control(each).min())  # Simes: good calls come together
@@ -179,11 +181,6 @@ def _chance(calls: list[Calls], claims: Array) -> float:
     over_households = households * math.sqrt(float(np.var(each)) / max(households - 1, 1))
     error, units = max((over_weeks, weeks), (over_households, households))
     return float(student.sf(each.sum() / error, units - 1)) if error > 0 else 1.0
-
-
-def _finite_ratio(calls: Calls) -> float:
-    ratio = calls.log_ratio()
-    return ratio if math.isfinite(ratio) else -math.inf
 
 
 def _count(name: str, surest: float, state: int, true: Codes, called: Array, per_day: int) -> Calls:
@@ -236,7 +233,8 @@ def _by_filter(rounds: Rounds, chain: LevelChain, seen: Array, scale: float) -> 
         if number:
             belief = belief @ process.kernel(number, number + 1)
         prior = process.law(number + 1).reshape(-1, size).sum(axis=0)
-        scores[:, number] = np.log(belief.reshape(len(seen), -1, size).sum(axis=1)) - np.log(prior)
+        now = belief.reshape(len(seen), -1, size).sum(axis=1)
+        scores[:, number] = np.log(np.maximum(now, TINY)) - np.log(prior)
         heard = belief * np.tile(likely[:, number], chain.levels)
         belief = heard / heard.sum(axis=1, keepdims=True)
     return log_odds(scores)
@@ -245,7 +243,8 @@ def _by_filter(rounds: Rounds, chain: LevelChain, seen: Array, scale: float) -> 
 def log_odds(logs: Array) -> Array:
     """Of each state against all others together, from logs of weights `[..., state]`."""
     weight = np.exp(logs - logs.max(axis=-1, keepdims=True))
-    return np.asarray(np.log(weight) - np.log(weight.sum(axis=-1, keepdims=True) - weight))
+    others = weight.sum(axis=-1, keepdims=True) - weight
+    return np.asarray(np.log(np.maximum(weight, TINY)) - np.log(np.maximum(others, TINY)))
 
 
 def fit_softmax(features: Array, states: Codes, size: int, base: Array | float = 0.0) -> Array:

@@ -256,7 +256,12 @@ def backtest_rounds(
     tried: list[Tried] = []
     own: list[RoundAttack] = []
     for number, count in enumerate(offered):
-        chain = fit_levels(first, count, memory)
+        try:
+            chain = fit_levels(first, count, memory)
+        except InvalidInput as refused:
+            if levels is None and tried and refused.field == "levels":
+                break  # levels take too few values for more classes
+            raise
         attacks = []
         for which, epsilon in enumerate(spent):
             calls = replay_rounds(taken, chain, epsilon, judged=judged, seed=seed)

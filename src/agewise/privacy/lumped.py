@@ -126,13 +126,16 @@ def _steady(rows: Rows, release: Array) -> Array:
     day, size = rows.table.shape[0], release.shape[0]
     each = np.broadcast_to(release, (day, size, size))
     more = each + all_pairs(np.full(day, TOLERANCE * release.max()), size)
-    losses, pools = more, [np.zeros((0, size, size * size)) for _ in range(day)]
+    losses, pools = more, [np.zeros((1, size, size * size)) for _ in range(day)]
     for _ in range(SEARCHES):
         before = np.roll(losses, 1, axis=0)
-        pools = [
-            np.concatenate([pool, _worst_trees(one, table)])
+        grown = [
+            np.unique(np.concatenate([pool, _worst_trees(one, table)]), axis=0)
             for pool, one, table in zip(pools, before, rows.table, strict=True)
         ]
+        if all(len(new) == len(old) for new, old in zip(grown, pools, strict=True)):
+            break  # the programs failed: nothing worse was found, and still no proof
+        pools = grown
         for _ in range(ROUNDS):
             aged = [
                 _by_pool(one, table, pool)
