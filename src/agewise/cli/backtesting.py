@@ -19,6 +19,7 @@ from agewise.cli.console import (
 )
 from agewise.cli.layout import Column, print_table
 from agewise.cli.readings import SHOWN, Options, on_readings
+from agewise.cli.rounds import backtest_over_rounds
 from agewise.errors import InvalidInput
 from agewise.wording import listed
 
@@ -63,6 +64,13 @@ def backtest(
             help="The adversary also knows the present mean of the others, in thirds (two states).",
         ),
     ] = False,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            help="Claims over many rounds (as with --every): so many rounds of the second half are "
+            "judged, 30 at least. Without a choice: all."
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the adversary's noise and the random schedule.")
     ] = 0,
@@ -75,7 +83,13 @@ def backtest(
     them concludes each household's present state from data of the oldest age with a limit, with
     noise by the fitted limits, and by a fitted chain. Plans are carried out on every day without
     gaps, beside nothing collected and classical noise.
+
+    With --rounds or --every: adversaries who hear a noised release of every round, against claims
+    of first-order chains and of chains on (level class, state).
     """
+    if given.over_rounds or rounds is not None:
+        backtest_over_rounds(given, rounds, seed, as_json=as_json)
+        return
     from agewise.fitting.adversary import replay_adversary, weigh_adversary  # noqa: PLC0415
     from agewise.fitting.backtest import pool_replays, replay_plans  # noqa: PLC0415
     from agewise.fitting.fit import fit  # noqa: PLC0415

@@ -22,6 +22,7 @@ from agewise.cli.console import (
 )
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.cli.readings import SHOWN, Options, on_readings
+from agewise.cli.rounds import fit_over_rounds
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.scenario import dump_scenario
@@ -83,7 +84,13 @@ def fit_command(
 
     Shows first what was wrong with the readings and what was done about it, then how far they are
     from a Markov chain, then Δ with its upper confidence limit. Noise is set for the limit.
+
+    With --every, --levels, --memory or --classical-epsilon: what releases in every round tell, for
+    ever, of the present state, by a chain on (level class, state); no scenario is written.
     """
+    if given.over_rounds:
+        fit_over_rounds(given, confidence, as_json=as_json)
+        return
     if out.suffix != ".toml" or not out.parent.is_dir() or out.is_dir():
         raise InvalidInput("--out", str(out), "a .toml file in a folder that exists")
     if os.path.lexists(out) and not force:

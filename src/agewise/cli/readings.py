@@ -74,7 +74,13 @@ class Options:
         False
     )
     aggregate_at: Annotated[
-        str, typer.Option(help="Time of day of the aggregation, UTC; slots go back from there.")
+        str,
+        typer.Option(
+            "--aggregate-at",
+            "--at",
+            help="Time of day of the aggregation, UTC; slots go back from there. Over rounds: of "
+            "the first release of a day.",
+        ),
     ] = defaults.AGGREGATE_AT
     slots: Annotated[
         int | None,
@@ -136,6 +142,40 @@ class Options:
         ),
     ] = None
     unit: Annotated[str, typer.Option(help="Of the readings, for labels.")] = ""
+    every: Annotated[
+        str | None,
+        typer.Option(
+            help="Claims over many rounds: a release every day, or every 12h, 6h, 30min and so on "
+            "(see docs/fitting.md). Says what all rounds together tell of the present state.",
+        ),
+    ] = None
+    levels: Annotated[
+        int | None,
+        typer.Option(
+            help="Over rounds: classes of each entity's level, the mean of its past states. "
+            "Without a choice: as few as adversaries do not beat on days held out.",
+        ),
+    ] = None
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            help="Over rounds: the weight of the latest state in a level, above 0 and at most 1. "
+            f"Default: {defaults.MEMORY}."
+        ),
+    ] = None
+    classical_epsilon: Annotated[
+        str | None,
+        typer.Option(
+            help="Over rounds: the classical ε of each release, one or several. Default: "
+            f"{','.join(f'{one:g}' for one in defaults.CLASSICAL_EPSILONS)}."
+        ),
+    ] = None
+
+    @property
+    def over_rounds(self) -> bool:
+        """Whether claims over many rounds are asked for."""
+        asked = (self.every, self.levels, self.memory, self.classical_epsilon)
+        return any(one is not None for one in asked)
 
     def read(self) -> Chosen:
         """Read the file, and say what the time of aggregation is where the readings come from."""

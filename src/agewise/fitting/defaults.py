@@ -31,6 +31,11 @@ MOST_AGES = 12
 TARGETS = (0.1, 0.3, 1.0)
 """Target ε's at which E is limited too, beside the target of the fit; others lie between."""
 
+MEMORY = 0.05
+"""Over rounds, the weight of the latest state in a level: it remembers some twenty rounds."""
+CLASSICAL_EPSILONS = (0.5, 1.0)
+"""Over rounds, the classical ε's of a release for which claims are made."""
+
 
 def offered_ages(slots: int) -> tuple[int, ...]:
     """Ages with a limit of their own, evenly spaced back to the oldest; all where they are few."""

@@ -7,6 +7,7 @@ from agewise.privacy.ageing import aged_approximate, aged_epsilon, classical_eps
 from agewise.privacy.calibration import Noise, aged_loss, noise_scale, sensitivity
 from agewise.privacy.composition import Release, Total, composed_epsilon
 from agewise.privacy.ledger import Ledger, LedgerDamaged
+from agewise.privacy.lumped import lumped_epsilon
 from agewise.privacy.sharp import Ageing
 from agewise.privacy.steady import affordable_epsilon, rule_epsilon, steady_epsilon
 
@@ -30,6 +31,7 @@ __all__ = [
     "delta_table",
     "joint_delta",
     "laplace",
+    "lumped_epsilon",
     "noise_scale",
     "rule_epsilon",
     "seeded_laplace",

@@ -1,0 +1,99 @@
+"""What releases tell of a value, where value and habit together make the chain."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import agewise as aw
+from agewise.privacy.lumped import TOLERANCE, lumped_epsilon
+from agewise.privacy.pairwise import aged_losses, backward_of, release_losses, steady_losses
+
+
+def habitual(levels=2, stays=0.9, seed=0):
+    """A chain on (habit, value): the habit says how often the value is high, and seldom changes."""
+    rng = np.random.default_rng(seed)
+    high = np.linspace(0.2, 0.8, levels)
+    moves = np.zeros((levels, levels))
+    for one in range(levels):
+        near = [other for other in (one - 1, one + 1) if 0 <= other < levels]
+        moves[one, one] = stays
+        moves[one, near] = (1 - stays) / len(near)
+    matrix = np.empty((2 * levels, 2 * levels))
+    for c, s, d, e in itertools.product(range(levels), (0, 1), range(levels), (0, 1)):
+        sticky = 0.1 * (1 if s == e else -1) + rng.uniform(-0.02, 0.02) * (1 if e else -1)
+        matrix[2 * c + s, 2 * d + e] = moves[c, d] * ((high[d] if e else 1 - high[d]) + sticky)
+    matrix = np.maximum(matrix, 0)
+    return aw.MarkovChain(matrix / matrix.sum(axis=1, keepdims=True), np.arange(2.0 * levels))
+
+
+def pairs(levels):
+    return np.tile([0, 1], levels)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_one_state_per_value_is_the_present_promise_one_slot_later(paper_chains, epsilon):
+    for chain in paper_chains:
+        known = aw.steady_epsilon(chain, every=1, classical_epsilon=epsilon, age=1)
+        found = lumped_epsilon(chain, np.arange(4), chain.states, epsilon)
+        assert known * (1 - 1e-9) <= found <= known * (1 + 100 * TOLERANCE)
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_the_quick_way_to_the_bound_for_ever_is_the_proven_one(levels):
+    chain, groups = habitual(levels), pairs(levels)
+    release = release_losses(0.5, chain.states, groups[:, None].astype(float))
+    rows = backward_of(chain, 0, 1)
+    steady = steady_losses(lambda losses: aged_losses(losses, rows), release[None])
+    mixed = np.where(groups == np.arange(2)[:, None], chain.stationary, 0)
+    mixed /= mixed.sum(axis=1, keepdims=True)
+    one = type(rows)((mixed @ rows.table[0])[None], rows.rounding)
+    unknown = float(aged_losses(steady, one).max())
+    found = lumped_epsilon(chain, groups, groups, 0.5)
+    assert unknown * (1 - 1e-9) <= found <= unknown * 1.01
+
+
+@pytest.mark.parametrize(("levels", "epsilon"), [(2, 0.3), (2, 1.0), (4, 0.5)])
+def test_guarantee_no_string_of_releases_tells_more_and_some_nearly_as_much(levels, epsilon):
+    """All strings of ten outputs far out in the tails, where one value is e^ε times as likely."""
+    chain, groups = habitual(levels), pairs(levels)
+    claimed = lumped_epsilon(chain, groups, groups, epsilon)
+    likelihood = np.exp(epsilon * np.array([1 - groups, groups]))
+    forward = chain.stationary[None]
+    for _ in range(10):
+        forward = np.concatenate([forward * one for one in likelihood]) @ chain.transition
+    of_value = np.stack([forward[:, groups == s].sum(axis=1) for s in (0, 1)])
+    prior = np.array([chain.stationary[groups == s].sum() for s in (0, 1)])
+    logs = np.log(of_value / prior[:, None])
+    habit = np.log(forward / chain.stationary).reshape(len(forward), -1, 2)
+    reached = max(np.abs(logs[1] - logs[0]).max(), np.abs(habit[:, :, 1] - habit[:, :, 0]).max())
+    assert 0.7 * claimed <= reached <= claimed
+
+
+def test_by_slot_of_day_a_day_of_like_slots_is_one_slot():
+    chain = habitual()
+    day = aw.PeriodicChain([chain.transition] * 2, chain.states)
+    alike = [lumped_epsilon(process, pairs(2), pairs(2), 0.5) for process in (chain, day)]
+    assert alike[0] == pytest.approx(alike[1], rel=1e-3)
+
+
+def test_the_longer_a_habit_lasts_the_more_it_tells():
+    lasting = [lumped_epsilon(habitual(stays=p), pairs(2), pairs(2), 0.5) for p in (0.6, 0.9, 0.99)]
+    assert lasting == sorted(lasting)
+    assert lasting[0] < 0.5 * lasting[-1]
+
+
+@pytest.mark.parametrize(
+    ("groups", "values", "named"),
+    [
+        ([0, 1], [0, 1, 0, 1], "groups, values"),
+        ([0, 2, 0, 2], [0, 1, 0, 1], "groups"),
+        ([0, 0, 0, 0], [0, 0, 0, 0], "groups"),
+        ([0, 1, 0, 1], [0, 1, 0.5, 1], "values"),
+        ([0.0, 1.0, 0.0, 1.0], [0, 1, 0, 1], "groups"),
+    ],
+)
+def test_groups_that_make_no_sense_are_refused(groups, values, named):
+    with pytest.raises(aw.InvalidInput) as refused:
+        lumped_epsilon(habitual(), groups, values, 0.5)
+    assert refused.value.field == named
