@@ -77,6 +77,10 @@ def run(
     (True, False)
     """
     one_of("engine", engine, ENGINES)
+    if plan.problem.rounds != 1:
+        raise InvalidInput(
+            "plan", "for many rounds", "a plan for one", "Use run_rounds, or agewise rounds."
+        )
     own = {"ledgers": ledgers, "drop": tuple(drop) or None}
     flower = {
         "deployment": deployment,

@@ -1,0 +1,239 @@
+"""Many rounds in one process: time moves on, accounts are carried on, nothing is spent twice."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import agewise as aw
+from agewise.federation.journal import ledger_file
+from agewise.federation.rounds import resume_rounds, run_rounds
+from agewise.federation.sources import RoundRecords
+from agewise.privacy.ledger import Ledger
+
+FOR_EVER = aw.plan(aw.scenarios.for_ever().replace(level=None))
+
+
+class Killed(BaseException):
+    """What a kill looks like from inside."""
+
+
+def events_of(folder, name="client 1"):
+    with Ledger(ledger_file(folder / "ledgers", name)) as ledger:
+        return ledger.events()
+
+
+def seeded(seed=1):
+    return np.random.default_rng(seed)
+
+
+def test_rounds_go_on_and_the_promise_is_kept(tmp_path):
+    told = []
+    result = run_rounds(
+        FOR_EVER, rounds=6, folder=tmp_path / "run", heard=lambda one, total: told.append(one)
+    )
+    assert [one.number for one in result.rounds] == [1, 2, 3, 4, 5, 6]
+    assert [one.published_at for one in result.rounds] == [10, 20, 30, 40, 50, 60]
+    assert told == list(result.rounds)
+    spent = FOR_EVER.classical_epsilons
+    for number, one in enumerate(result.rounds, start=1):
+        assert one.epsilon <= 0.1 * (1 + 1e-9)
+        assert one.classical == pytest.approx(number * max(spent), rel=1e-6)
+        assert one.estimate_gap <= one.expected_gap * (1 + 1e-9)
+    events = events_of(tmp_path / "run")
+    age = FOR_EVER.ages[0]
+    assert [event.collect_at for event in events] == [10 * n - age for n in range(1, 7)]
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert [one["aggregate"] for one in record["rounds"]] == [
+        list(one.aggregate) for one in result.rounds
+    ]
+
+
+@pytest.mark.parametrize("noise", ["client", "server"])
+def test_guarantee_a_kill_in_any_round_changes_nothing(tmp_path, noise):
+    plan = aw.plan(FOR_EVER.problem.replace(noise=noise, estimator="plain"))
+    whole = run_rounds(plan, seeded(), rounds=5, folder=tmp_path / "whole")
+    steps = []
+    run_rounds(plan, seeded(), rounds=5, watch=lambda *step: steps.append(step))
+    folder = tmp_path / "killed"
+    fuse = np.random.default_rng(3)
+
+    def burning():
+        left = int(fuse.integers(1, len(steps) // 3))
+
+        def watch(*_):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+
+        return watch
+
+    kills = 0
+    try:
+        result = run_rounds(plan, seeded(), rounds=5, folder=folder, watch=burning())
+    except Killed:
+        kills, result = 1, None
+    while result is None:
+        try:
+            result = resume_rounds(folder, watch=burning() if kills < 8 else None)
+        except Killed:
+            kills += 1
+    assert kills >= 2
+    strip = [dataclasses.replace(one, run="") for one in result.rounds]
+    assert strip == [dataclasses.replace(one, run="") for one in whole.rounds]
+    for name in ("client 1", "client 2", "client 3"):
+        one, other = events_of(folder, name), events_of(tmp_path / "whole", name)
+        keys = [(e.collect_at, e.classical_epsilon, e.scale) for e in one]
+        assert keys == [(e.collect_at, e.classical_epsilon, e.scale) for e in other]
+
+
+@pytest.mark.slow
+def test_guarantee_a_year_with_kills_is_accounted_for_exactly(tmp_path):
+    plan, fuse = FOR_EVER, np.random.default_rng(5)
+    folder, kills = tmp_path / "year", 0
+
+    def burning():
+        left = int(fuse.integers(100, 900))
+
+        def watch(*_):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+
+        return watch
+
+    try:
+        result = run_rounds(plan, rounds=365, folder=folder, watch=burning())
+    except Killed:
+        result = None
+    while result is None:
+        try:
+            result = resume_rounds(folder, watch=burning() if kills < 20 else None)
+        except Killed:
+            kills += 1
+    assert kills >= 5
+    for client, one in zip(plan.problem.clients, plan.assignments, strict=True):
+        events = events_of(folder, client.name)
+        assert len(events) == 365
+        assert [e.collect_at for e in events] == [10 * n + one.collect_at for n in range(365)]
+        bound = aw.steady_epsilon(client.process, 10, events[-1].classical_epsilon, one.age)
+        assert bound <= 0.1 * (1 + 1e-6)
+    assert max(one.epsilon for one in result.rounds) <= 0.1 * (1 + 1e-9)
+    worst = max(FOR_EVER.classical_epsilons)
+    assert result.rounds[-1].classical == pytest.approx(365 * worst, rel=1e-6)
+
+
+def test_more_rounds_of_a_plan_for_ever(tmp_path):
+    first = run_rounds(FOR_EVER, seeded(), rounds=2, folder=tmp_path / "run")
+    more = resume_rounds(tmp_path / "run", rounds=4)
+    assert more.rounds[:2] == first.rounds
+    assert len(more.rounds) == 4
+    straight = run_rounds(FOR_EVER, seeded(), rounds=4)
+    assert [one.estimate for one in more.rounds] == [one.estimate for one in straight.rounds]
+
+
+def test_whoever_misses_a_round_is_not_in_it_and_the_estimate_goes_on(tmp_path):
+    result = run_rounds(
+        FOR_EVER, seeded(), rounds=3, on_missing="renormalise", drop=["client 2"]
+    )
+    assert all(one.missing == ("client 2",) for one in result.rounds)
+    assert all(one.participants == 2 for one in result.rounds)
+    everybody = run_rounds(FOR_EVER, seeded(), rounds=3)
+    assert result.rounds[-1].estimate_gap > everybody.rounds[-1].estimate_gap
+
+
+def test_mean_losses_are_as_promised():
+    plan = aw.plan(FOR_EVER.problem.replace(epsilon=5.0))
+    result = run_rounds(plan, seeded(2), rounds=60)
+    losses = [(one.estimate[0] - one.truth[0]) ** 2 for one in result.rounds]
+    error = np.std(losses) / np.sqrt(len(losses) / 3)  # rounds are not independent
+    assert result.mean_loss == pytest.approx(np.mean(losses))
+    assert abs(result.mean_loss - result.rounds[-1].estimate_gap) < 4 * error
+    assert result.mean_loss < plan.nothing_collected
+
+
+def test_simulated_records_follow_one_path():
+    client = FOR_EVER.problem.clients[0]
+    records = RoundRecords(client, 7)
+    later = records.later(20)
+    table = client.process.states[:, None]
+    again = RoundRecords(client, 7).later(20)
+    assert (later.collect(3, 100) == again.collect(3, 100)).all()
+    assert later.present(3, 10, 100, table) == records.later(0).present(3, 30, 100, table)
+    path = np.stack([records.at(slot) for slot in range(1, 2000)])
+    moved = np.zeros((4, 4))
+    np.add.at(moved, (path[:-1].ravel(), path[1:].ravel()), 1)
+    assert moved / moved.sum(axis=1, keepdims=True) == pytest.approx(
+        client.process.transition, abs=0.01
+    )
+
+
+def test_readings_go_on_from_round_to_round(tmp_path):
+    problem = FOR_EVER.problem
+    lines = ["client,slot,value"]
+    for client in problem.clients:
+        for slot in range(1, 31):
+            lines += [f"{client.name},{slot},{50 + (slot > 10) * 50}"] * client.samples
+    (tmp_path / "readings.csv").write_text("\n".join(lines))
+    plan = aw.plan(problem.replace(epsilon=20.0, estimator="plain"))
+    result = run_rounds(
+        plan, rounds=3, sources=tmp_path / "readings.csv", ledgers=tmp_path / "ledgers"
+    )
+    assert result.rounds[0].aggregate[0] == pytest.approx(50, abs=5)
+    assert result.rounds[2].aggregate[0] == pytest.approx(100, abs=5)
+
+
+@pytest.mark.parametrize(
+    ("choices", "told"),
+    [
+        ({}, "how many"),
+        ({"rounds": 0}, "rounds"),
+        ({"rounds": 2, "starts_at": -1}, "starts_at"),
+        ({"rounds": 2, "on_missing": "hope"}, "on_missing"),
+    ],
+)
+def test_bad_choices_are_refused_and_nothing_is_written(tmp_path, choices, told):
+    with pytest.raises(aw.InvalidInput, match=told):
+        run_rounds(FOR_EVER, seeded(), folder=tmp_path / "run", **choices)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_for_one_round_or_for_fewer_is_refused():
+    once = aw.plan(aw.scenarios.london())
+    with pytest.raises(aw.InvalidInput, match="run"):
+        run_rounds(once, seeded(), rounds=3)
+    few = aw.plan(FOR_EVER.problem.replace(rounds=3))
+    with pytest.raises(aw.InvalidInput, match="1 to 3"):
+        run_rounds(few, seeded(), rounds=4)
+    with pytest.raises(aw.InvalidInput, match="run_rounds"):
+        aw.run(FOR_EVER, rng=seeded())
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"version": 9}', '{"version": 1}'])
+def test_a_damaged_folder_is_refused(tmp_path, damage):
+    run_rounds(FOR_EVER, seeded(), rounds=1, folder=tmp_path / "run")
+    (tmp_path / "run" / "rounds.json").write_text(damage)
+    with pytest.raises(aw.InvalidInput, match="run folder"):
+        resume_rounds(tmp_path / "run")
+    with pytest.raises(aw.InvalidInput, match="without a run"):
+        run_rounds(FOR_EVER, seeded(), rounds=1, folder=tmp_path / "run")
+
+
+def test_a_record_of_a_round_that_is_damaged_is_refused(tmp_path):
+    run_rounds(FOR_EVER, seeded(), rounds=1, folder=tmp_path / "run")
+    (tmp_path / "run" / "00001" / "round.json").write_text("[1]")
+    with pytest.raises(aw.InvalidInput, match="round.json"):
+        resume_rounds(tmp_path / "run")
+
+
+def test_the_picture_and_the_words(tmp_path):
+    result = run_rounds(FOR_EVER, rounds=3)
+    result.plot(tmp_path / "rounds.png")
+    assert (tmp_path / "rounds.png").stat().st_size > 10_000
+    told = str(result)
+    assert "classical ε" in told
+    assert "all releases up to then counted" in told
+    assert "3 rounds" in repr(result)
