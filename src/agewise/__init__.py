@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agewise import knowledge, learning, privacy, scenarios, scheduling
 from agewise.errors import AgewiseError, InvalidInput
-from agewise.federation import rehearse, resume, run
+from agewise.federation import rehearse, resume, resume_rounds, run, run_rounds
 from agewise.knowledge import Level
 from agewise.learning import Histogram, Mean, Statistics
 from agewise.loss import loss_bound, loss_gap
@@ -85,7 +85,9 @@ __all__ = [
     "rehearse",
     "replan",
     "resume",
+    "resume_rounds",
     "run",
+    "run_rounds",
     "scenarios",
     "scheduling",
     "simulate_gap",

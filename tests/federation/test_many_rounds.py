@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
+from agewise.federation.checking_rounds import check_rounds
 from agewise.federation.journal import ledger_file
 from agewise.federation.rounds import resume_rounds, run_rounds
 from agewise.federation.sources import RoundRecords
@@ -136,9 +137,7 @@ def test_more_rounds_of_a_plan_for_ever(tmp_path):
 
 
 def test_whoever_misses_a_round_is_not_in_it_and_the_estimate_goes_on(tmp_path):
-    result = run_rounds(
-        FOR_EVER, seeded(), rounds=3, on_missing="renormalise", drop=["client 2"]
-    )
+    result = run_rounds(FOR_EVER, seeded(), rounds=3, on_missing="renormalise", drop=["client 2"])
     assert all(one.missing == ("client 2",) for one in result.rounds)
     assert all(one.participants == 2 for one in result.rounds)
     everybody = run_rounds(FOR_EVER, seeded(), rounds=3)
@@ -237,3 +236,28 @@ def test_the_picture_and_the_words(tmp_path):
     assert "classical ε" in told
     assert "all releases up to then counted" in told
     assert "3 rounds" in repr(result)
+
+
+@pytest.mark.parametrize("noise", ["client", "server"])
+def test_guarantee_a_check_of_rounds_finds_what_was_changed(tmp_path, noise):
+    plan = aw.plan(FOR_EVER.problem.replace(noise=noise))
+    folder = tmp_path / "run"
+    run_rounds(plan, rounds=3, folder=folder)
+    assert check_rounds(folder).differences == ()
+    text = (folder / "statement.md").read_text()
+    assert "3 rounds" in text
+    assert "each record's value at every publication" in text
+    (folder / "statement.md").write_text(text.replace("Target", "Aim"))
+    assert check_rounds(folder).differences
+    (folder / "statement.md").write_text(text)
+    for path in (folder / "00002" / "round.json", folder / "00002" / "record.json"):
+        kept = path.read_text()
+        document = json.loads(kept)
+        for name in ("aggregate", "epsilon", "classical", "estimate", "model", "expected_gap"):
+            if name in document and (name != "estimate" or noise == "client"):
+                value = document[name]
+                changed = [value[0] + 1] if isinstance(value, list) else value + 1
+                path.write_text(json.dumps(document | {name: changed}))
+                assert check_rounds(folder).differences, name
+        path.write_text(kept)
+    assert check_rounds(folder).differences == ()

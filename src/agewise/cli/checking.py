@@ -11,6 +11,8 @@ from rich.markup import escape
 
 from agewise.cli.console import JsonOption, console, people, print_json
 from agewise.federation.checking import check_run
+from agewise.federation.checking_rounds import check_rounds
+from agewise.federation.rounds import ROUNDS
 from agewise.report.tables import counted
 
 REFUTED = 5
@@ -37,7 +39,7 @@ def check_command(
     Exit code 0: all of it follows. 5: something differs, and each difference is listed. Nothing
     is changed.
     """
-    report = check_run(run, ledgers)
+    report = (check_rounds if (run / ROUNDS).exists() else check_run)(run, ledgers)
     if as_json:
         print_json(
             {

@@ -13,6 +13,8 @@ from agewise.errors import InvalidInput
 from agewise.federation.journal import RunFolder
 from agewise.federation.local import rehearse, resume_locally, run_locally
 from agewise.federation.result import RunResult, Watcher
+from agewise.federation.round_results import RoundsResult
+from agewise.federation.rounds import resume_rounds, run_rounds
 from agewise.federation.server import OnMissing, RunIncomplete
 from agewise.federation.settings import Clock, Engine
 from agewise.federation.sources import DataSource
@@ -21,7 +23,16 @@ from agewise.privacy.account import Policy
 
 ENGINES: tuple[str, ...] = get_args(Engine)
 
-__all__ = ["RunIncomplete", "RunResult", "rehearse", "resume", "run"]
+__all__ = [
+    "RoundsResult",
+    "RunIncomplete",
+    "RunResult",
+    "rehearse",
+    "resume",
+    "resume_rounds",
+    "run",
+    "run_rounds",
+]
 
 
 def run(

@@ -73,7 +73,7 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
         model is what its own ledger has recorded, and that draw kept every client's promise.
     """
     place = Path(folder)
-    record = _read(place / RECORD)
+    record = read_record(place / RECORD)
     try:
         plan, settings = RunFolder.load(place)
     except InvalidInput as error:
@@ -99,7 +99,7 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
     if isinstance(record, dict) and "earlier_failures" in record:
         as_told.append(f"{RECORD}: earlier_failures, before the run was resumed")
         true["earlier_failures"] = record["earlier_failures"]
-    differences += _compared(RECORD, record, true)
+    differences += compared(RECORD, record, true)
     differences += _check_time(record, accounts, settings.run)
     text = (place / STATEMENT).read_text(encoding="utf-8") if (place / STATEMENT).exists() else ""
     shown, wanted = text.splitlines(), statement.to_markdown().splitlines()
@@ -186,8 +186,8 @@ def _check_upload(
     true = agent.write(order, own, noised, known)
     facts = event.facts()
     same = {name: facts[name] for name in ("made_at", "number", "hash", "account")}
-    yield from _compared(name, facts, {**true.facts(), **same})
-    yield from _compared(f"{name}: upload", json.loads(payload), json.loads(true.payload))
+    yield from compared(name, facts, {**true.facts(), **same})
+    yield from compared(f"{name}: upload", json.loads(payload), json.loads(true.payload))
 
 
 def _check_proof(plan: Plan, as_told: list[str]) -> None:
@@ -240,15 +240,15 @@ def _recorded_draw(
         stored = json.loads(event.payload)
         true = json.loads(json.dumps(due.facts()))
         sums = stored.pop("value"), true.pop("value")  # without noise, and therefore not shown
-        if any(_compared("", *sums)):
+        if any(compared("", *sums)):
             differences.append(Difference(f"{DRAWS}: value", "another sum", "of the uploads"))
         aggregate, scale = tuple(stored.pop("aggregate")), stored.pop("drawn_scale")
         if not (event.scale == scale >= due.scale * (1 - SAME)):
             differences.append(Difference(f"{DRAWS}: scale", scale, f"{due.scale} or more"))
         if settings.stand_in:
             again = OneDraw(settings.run, None, settings.seed)(due)
-            differences.extend(_compared(f"{DRAWS}: aggregate", aggregate, again))
-        differences.extend(_compared(DRAWS, stored, true))
+            differences.extend(compared(f"{DRAWS}: aggregate", aggregate, again))
+        differences.extend(compared(DRAWS, stored, true))
         return aggregate
 
     return draw
@@ -278,11 +278,11 @@ def _check_time(
         yield Difference(f"{RECORD}: statement.made_at", when, f"{last} or later")
 
 
-def _compared(where: str, stated: Any, true: Any) -> Iterator[Difference]:
+def compared(where: str, stated: Any, true: Any) -> Iterator[Difference]:
     """Compare two documents leaf by leaf."""
     if isinstance(stated, dict) and isinstance(true, dict):
         for key in [*true, *(key for key in stated if key not in true)]:
-            yield from _compared(
+            yield from compared(
                 f"{where}: {key}", stated.get(key, "missing"), true.get(key, "no such entry")
             )
         return
@@ -290,7 +290,7 @@ def _compared(where: str, stated: Any, true: Any) -> Iterator[Difference]:
         if len(stated) != len(true):
             yield Difference(f"{where}: entries", len(stated), len(true))
         for index, (one, other) in enumerate(zip(stated, true, strict=False)):
-            yield from _compared(f"{where}[{index}]", one, other)
+            yield from compared(f"{where}[{index}]", one, other)
         return
     both = [stated, true]
     if any(isinstance(one, float) for one in both) and all(
@@ -310,7 +310,8 @@ def _leaves(document: Any) -> int:
     return 1
 
 
-def _read(path: Path) -> Any:
+def read_record(path: Path) -> Any:
+    """A JSON document of a run that has ended, or a refusal in words."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 from collections.abc import Callable
@@ -179,3 +180,37 @@ def finished_round(folder: Path) -> Round | None:
         raise InvalidInput(
             "run folder", f"{folder / ROUND} ({error})", "what the round wrote", "Remove the file."
         ) from None
+
+
+def rounds_statement(result: RoundsResult, last: dict[str, Any]) -> str:
+    """The privacy statement of all rounds together; `last` is that of the last one, as data."""
+    problem, rounds = result.plan.problem, result.rounds
+    lines = [f"# Privacy statement of {len(rounds):,} rounds of run {result.run}", ""]
+    lines += [f"**{last['trust']}**", ""]
+    if not result.private:
+        lines += ["**A seeded stand-in for noise was used. Nothing is private.**", ""]
+    lines += [
+        f"Planned: {rounds_in_words(problem)}; done: {len(rounds):,}. Target ε = "
+        f"{problem.epsilon:g}, about {promise_in_words(problem)}.",
+        "",
+        "| client | releases | ε of all of them | classical ε, the plain sum | each release, "
+        "classical ε | noise scale |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in last["clients"]:
+        name = html.escape(one["client"], quote=False).replace("|", "\\|")
+        numbers = [
+            one[key]
+            for key in ("total_aged_epsilon", "total_classical_epsilon", "classical_epsilon")
+        ]
+        told = ["none" if value is None else f"{float(value):.6g}" for value in numbers]
+        scale = f"{one['noise_scale']:.6g}"
+        lines.append(f"| {name} | {one['releases']} | {' | '.join(told)} | {scale} |")
+    absent = sum(len(one.missing) for one in rounds)
+    if absent:
+        lines += ["", f"{counted(absent, 'upload')} missing in all; the rounds say of whom."]
+    lines += ["", "What these numbers rest on:", ""]
+    lines += [f"- {html.escape(note, quote=False)}" for note in last["notes"]]
+    lines += [f"- {limit}" for limit in last["limits"]]
+    lines += ["", f"Plan {result.plan.digest}", f"Last round {last['digest']}", ""]
+    return "\n".join(lines)

@@ -21,7 +21,15 @@ from agewise.checks import whole
 from agewise.documents import read_document
 from agewise.errors import InvalidInput
 from agewise.federation.hearing import Hearing, releases_in
-from agewise.federation.journal import PLAN, RECORD, SETTINGS, RunFolder, probe_folder, write_whole
+from agewise.federation.journal import (
+    PLAN,
+    RECORD,
+    SETTINGS,
+    STATEMENT,
+    RunFolder,
+    probe_folder,
+    write_whole,
+)
 from agewise.federation.local import LocalRun, refuse_stand_in, resume_locally
 from agewise.federation.result import RunResult, Watcher
 from agewise.federation.round_results import (
@@ -31,6 +39,7 @@ from agewise.federation.round_results import (
     Round,
     RoundsResult,
     finished_round,
+    rounds_statement,
 )
 from agewise.federation.server import OnMissing
 from agewise.federation.settings import Clock, Settings, make_settings
@@ -203,7 +212,14 @@ class _Fold:
                 heard(done[-1], self.count)
             result = self._result(done)
             write_whole(self.place / RECORD, result.to_json())
+            write_whole(self.place / STATEMENT, rounds_statement(result, self._statement(number)))
         return self._result(done)
+
+    def _statement(self, number: int) -> dict[str, Any]:
+        """The statement of a round that is done, from its folder."""
+        path = self.place / f"{number:05d}" / RECORD
+        statement: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["statement"]
+        return statement
 
     def _result(self, done: list[Round]) -> RoundsResult:
         private = not self.settings.stand_in

@@ -16,7 +16,8 @@ from agewise.learning import LEARNED, Learner
 from agewise.mechanism import MECHANISMS
 from agewise.mixing import assumption
 from agewise.planning import Plan
-from agewise.problem import Client
+from agewise.planning.promise import promise_in_words, rounds_in_words
+from agewise.problem import Client, Problem
 from agewise.wording import in_words
 
 VERSION = 5
@@ -54,6 +55,25 @@ LIMITS = (
     "What is collected later also tells about earlier values, these included: a total grows with "
     "every later release of the client, and its own policy limits by how much.",
 )
+
+
+def limits_of(problem: Problem, noised: bool) -> tuple[str, ...]:
+    """What the ε's of a run do not say; over many rounds they say more than for one."""
+    limits = LIMITS if noised else tuple(SEEN if one is EARLY else one for one in LIMITS)
+    if problem.rounds == 1 and problem.promise == "present":
+        return limits
+    about = (
+        f"Every aged ε is about {promise_in_words(problem)}; the noise is set for "
+        f"{rounds_in_words(problem)}."
+    )
+    if problem.promise == "present":
+        about += " The value that was collected is protected by the classical ε only."
+        return (about, *limits[1:])
+    rule = (
+        "That holds as long as each client keeps to its rule, at most one release every "
+        f"{problem.every or 1} slots of the classical ε stated, to which its ledger holds it."
+    )
+    return (about, *limits[1:-2], limits[-2].replace(", as seen in the aggregation slot", ""), rule)
 
 
 @dataclass(frozen=True)
@@ -299,7 +319,7 @@ def state_privacy(
         notes=plan.notes,
         mechanism=MECHANISMS[problem.mechanism].words,
         draw_scale=draw_scale,
-        limits=LIMITS if noised else tuple(SEEN if one is EARLY else one for one in LIMITS),
+        limits=limits_of(problem, noised),
         unit=problem.release_unit,
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from agewise.planning.plan import Assignment
+from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.problem import Problem
 from agewise.wording import listed
 
@@ -40,6 +41,11 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
         notes.append(
             "Every ε is about what is published, by a server that is honest: it sees the clients' "
             "means as they are. If that trust is misplaced, their classical ε is infinite."
+        )
+    if problem.rounds != 1 or problem.promise != "present":
+        notes.append(
+            f"ε is about {promise_in_words(problem)}, with the noise set for "
+            f"{rounds_in_words(problem)}. It needs records that are Markov with the process given."
         )
     if problem.estimator == "best" or problem.known.kind != "independent":
         notes.append(

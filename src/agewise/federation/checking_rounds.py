@@ -1,0 +1,75 @@
+"""Recompute what a run of many rounds says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agewise.federation.checking import Difference, Report, check_run, compared, read_record
+from agewise.federation.hearing import Hearing, releases_in
+from agewise.federation.journal import RECORD, STATEMENT
+from agewise.federation.round_results import RoundsResult, finished_round, rounds_statement
+from agewise.federation.rounds import load_rounds
+from agewise.planning.heard import can_listen
+
+
+def check_rounds(folder: Path | str, ledgers: Path | str | None = None) -> Report:
+    """Check every round as a run of its own, and then what is said of all of them.
+
+    Guarantees
+        As for `check_run`, round by round. The estimates follow from the journals, the ε's of each
+        round from its own record, which follows from the ledgers.
+    """
+    place = Path(folder)
+    plan, settings, count = load_rounds(place)
+    every = plan.problem.every or plan.problem.aggregate_at
+    ledgers = ledgers or settings.ledgers or place / "ledgers"
+    hearing = Hearing(plan.problem) if can_listen(plan.problem) else None
+    leaves, done = 0, []
+    differences: list[Difference] = []
+    as_told: dict[str, None] = {}
+    for number in range(1, count + 1):
+        own = place / f"{number:05d}"
+        one = finished_round(own)
+        if one is None:
+            as_told[f"rounds {number} to {count} are not done"] = None
+            break
+        report = check_run(own, ledgers)
+        leaves += report.compared
+        differences += [
+            Difference(f"round {number}: {found.where}", found.stated, found.recomputed)
+            for found in report.differences
+        ]
+        as_told |= dict.fromkeys(report.as_told)
+        true: dict[str, Any] = {}
+        record = read_record(own / RECORD)
+        spent = [
+            (client["total_aged_epsilon"], client["total_classical_epsilon"])
+            for client in record["statement"]["clients"]
+            if client["total_aged_epsilon"] is not None
+        ]
+        if spent:
+            true["epsilon"] = max(float(aged) for aged, _ in spent)
+            true["classical"] = max(float(total) for _, total in spent)
+        model = record["model"]
+        true["aggregate"] = list(model) if isinstance(model, list) else [model]
+        if hearing is not None:
+            run, before = f"{settings.run}-{number:05d}", (number - 1) * every
+            hearing.add(releases_in(own, plan, run, not settings.stand_in, before))
+            estimate, gap = hearing.estimate(one.published_at)
+            true |= {"estimate": list(estimate), "estimate_gap": gap}
+        stated = {name: getattr(one, name) for name in true}
+        stated = {k: list(v) if isinstance(v, tuple) else v for k, v in stated.items()}
+        differences += compared(f"round {number}", stated, true)
+        leaves += len(true)
+        done.append(one)
+    if done:
+        result = RoundsResult(settings.run, plan, tuple(done), not settings.stand_in)
+        differences += compared(RECORD, read_record(place / RECORD), result.to_dict())
+        shown = place / STATEMENT
+        text = shown.read_text(encoding="utf-8") if shown.exists() else ""
+        last = read_record(place / f"{done[-1].number:05d}" / RECORD)["statement"]
+        wanted = rounds_statement(result, last)
+        if text != wanted:
+            differences.append(Difference(STATEMENT, "another text", "what follows"))
+    return Report(settings.run, leaves, tuple(differences), tuple(as_told))
