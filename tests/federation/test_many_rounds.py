@@ -224,7 +224,7 @@ def test_a_damaged_folder_is_refused(tmp_path, damage):
 def test_a_record_of_a_round_that_is_damaged_is_refused(tmp_path):
     run_rounds(FOR_EVER, seeded(), rounds=1, folder=tmp_path / "run")
     (tmp_path / "run" / "00001" / "round.json").write_text("[1]")
-    with pytest.raises(aw.InvalidInput, match="round.json"):
+    with pytest.raises(aw.InvalidInput, match=r"round\.json"):
         resume_rounds(tmp_path / "run")
 
 
