@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from agewise.arrays import Array
 from agewise.loss.bound import Evaluation
+from agewise.mechanism import MECHANISMS
 from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.planning.proof import Proof, proof_to_data
 from agewise.problem import Problem
@@ -234,6 +238,25 @@ class Plan:
     def _loss_unit(self) -> str:
         return f" {self.problem.release_unit}²" if self.problem.release_unit else ""
 
+    @property
+    def noise_gap(self) -> float:
+        """How much of the loss is noise: of every client, or of the server's one draw."""
+        problem = self.problem
+        variance = MECHANISMS[problem.mechanism].variance
+        counts = problem.learner.weights(problem.clients[0].process.states)
+        if self.draw_scale is not None:
+            return float(variance(np.asarray(self.draw_scale)) * counts.sum())
+        gains = np.asarray(self.gains, float).reshape(len(self.assignments), -1)
+        return float((np.square(gains) * counts * variance(self._scales())[:, None]).sum())
+
+    def _scales(self) -> Array:
+        return np.array([one.noise_scale for one in self.assignments])
+
+    def _noise_words(self) -> str:
+        noise = self.noise_gap
+        share = 100 * noise / self.gap if self.gap > 0 else 0.0
+        return f"{noise:.6g} of it noise ({share:.2g} %)"
+
     def _heard_fact(self) -> list[tuple[str, str]]:
         """What the estimate loses once many rounds have been heard."""
         from agewise.planning.heard import heard_gap  # noqa: PLC0415  (it is about plans)
@@ -253,7 +276,7 @@ class Plan:
         crowded = capacity is not None and capacity < len(self.assignments)
         fresh = f"{self.classical_fresh:.6g}{square}, server's knowledge used"
         facts += [
-            ("loss gap", f"{self.gap:.6g}{square}"),
+            ("loss gap", f"{self.gap:.6g}{square}, {self._noise_words()}"),
             *self._heard_fact(),
             ("nothing collected", f"{self.nothing_collected:.6g}{square}, at ε = 0"),
             (RIVALS[self.problem.noise], fresh + ", whatever the capacity" * crowded),
