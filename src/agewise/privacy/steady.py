@@ -316,8 +316,10 @@ class _Rounds:
 
     @cached_property
     def _published(self) -> _Way:
-        """About the present, or the latest slot asked about: older data tell less of it."""
-        oldest = 0 if isinstance(self.promise, str) else min(int(self.promise), self.age)
+        """About the present, or the slot of collection if that is asked about, too."""
+        asked = {"present": 0, "every_moment": self.age}
+        back = asked[self.promise] if isinstance(self.promise, str) else int(self.promise)
+        oldest = min(back, self.age)
         return _Way(self.process, [self.age - oldest], self.method)
 
     @cached_property
