@@ -154,3 +154,14 @@ def test_an_event_knows_what_it_tells_apart():
     with Ledger(None) as ledger:
         agent(gaussian, ledger).answer(order_for(gaussian, 0, delta=1e-6))
         assert ledger.events()[0].metric is None
+
+
+def test_a_policy_with_a_promise_is_kept_in_a_nodes_file(tmp_path):
+    node = pytest.importorskip("agewise.federation.flower.node")
+    problem = PROBLEM.replace(promise=4)
+    policy = own_policy(problem.clients[0], problem)
+    for number, kept in enumerate((policy, replace(policy, promise="every_moment"))):
+        path = tmp_path / str(number) / "node.toml"
+        records = {"kind": "simulated", "seed": 1}
+        node.write_node(path, problem, "north", records=records, policy=kept)
+        assert node.Node(path).config.policy == kept
