@@ -9,8 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import agewise as aw
+from agewise.cli import app
 from agewise.privacy import ledger as ledger_module
 from agewise.privacy.account import BudgetExceeded, Event, Policy, enforce, now, promised_total
 from agewise.privacy.ledger import Ledger, LedgerDamaged
@@ -331,3 +333,10 @@ def test_bad_promises_are_refused(changes, words):
 def test_a_metric_is_a_share_for_each_two_states(metric):
     with pytest.raises(aw.InvalidInput, match="metric"):
         event(1, 0.1, metric=False).__class__(**{**vars(event(1, 0.1)), "metric": metric})
+
+
+def test_a_ledger_shows_what_it_carries_on(tmp_path):
+    with Ledger(tmp_path / "north.ledger") as ledger:
+        put(ledger, event(1, 0.05))
+    shown = CliRunner().invoke(app, ["ledger", "show", str(tmp_path / "north.ledger")])
+    assert "about the value in slot 1, by all so far: ε 0.05 (exact" in shown.stdout
