@@ -5,12 +5,14 @@ Clients of one kind share a chain, a gap and an ε, and so a loss. `python -m be
 
 import resource
 import time
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 import agewise as aw
 from agewise.arrays import Array
+from agewise.privacy.account import Event
 from agewise.privacy.pairwise import Rows, aged_losses, release_losses
 from agewise.privacy.sharp import ROWS_OFF
 from agewise.process import stationary_laws
@@ -18,6 +20,7 @@ from agewise.process.joint import backward_rows, rounding
 
 CLIENTS, KINDS, ROUNDS = 1_000_000, 1_000, 365
 STATES = np.array([20.0, 50.0, 100.0, 200.0])
+RELEASES = 10_000
 CHECKED = 50  # kinds whose account is compared with that of the public functions
 
 
@@ -39,7 +42,49 @@ def rows_of(chains: list[aw.MarkovChain], gaps: NDArray[np.int64]) -> Rows:
     return Rows(table, np.array([ROWS_OFF * rounding(int(g), STATES.size) for g in gaps]))
 
 
+def ledger_costs() -> None:
+    """Milliseconds to decide about and record one more release, after few and after many."""
+    chain = aw.birth_death(0.1, 0.2, STATES)
+    spent = aw.affordable_epsilon(chain, 10, 0.1, promise="present")
+    metric = tuple(map(tuple, release_losses(1.0, STATES).tolist()))
+    policy, seconds = aw.Policy(0.1, promise="present"), []
+    with aw.Ledger(None) as ledger:
+        for number in range(RELEASES):
+            slot = 1 + 10 * number
+            event = Event(
+                key=str(number),
+                client="north",
+                collect_at=slot,
+                aggregate_at=slot,
+                classical_epsilon=spent,
+                aged_epsilon=spent,
+                sensitivity=1.0,
+                scale=1.0,
+                private=True,
+                mixing="exact",
+                fingerprint=chain.fingerprint,
+                made_at="2026-01-01",
+                payload=b"",
+                metric=metric,
+            )
+
+            def made(_: Sequence[Event], event: Event = event) -> Event:
+                return event
+
+            start = time.perf_counter()
+            ledger.release(event.key, made, policy, chain)
+            seconds.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        ledger.check_account(chain)
+        anew = time.perf_counter() - start
+    few, many = (1000 * float(np.median(part)) for part in (seconds[10:30], seconds[-20:]))
+    print("one more release in a ledger in memory, promise present, median of 20")
+    print(f"  after 10 events    {few:8.2f} ms")
+    print(f"  after {RELEASES:,} events{many:8.2f} ms; the whole account anew takes {anew:.1f} s")
+
+
 def main() -> None:
+    ledger_costs()
     rng = np.random.default_rng(1)
     chains, gaps, spent = kinds(rng)
     kind_of = rng.integers(0, KINDS, CLIENTS)

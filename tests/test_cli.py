@@ -368,6 +368,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path, interrupt):
         (["--max-classical-epsilon", "0.05"], 3, "0.05 remains. Nothing was released"),
         (["--max-aged-epsilon", "-1"], 2, "max_aged_epsilon is -1"),
         (["--window", "0"], 2, "window is 0"),
+        (["--max-release-epsilon", "0.05"], 3, "its policy allows 0.05 each time"),
         (["--repetitions", "1"], 2, "--repetitions is 1"),
         (["--readings", "missing.csv"], 2, "ledgers is missing"),
         (["--readings", "missing.csv", "--ledgers", "ledgers"], 2, "an existing file"),

@@ -102,7 +102,7 @@ class Simulator:
             self.opened.append(database)
             return database
 
-        self.patch.setattr(ledgers, "_connect", connect)
+        self.patch.setattr(ledgers, "connect", connect)
         self.patch.setattr(
             local,
             "LocalTransport",

@@ -9,8 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import agewise as aw
+from agewise.cli import app
 from agewise.privacy import ledger as ledger_module
 from agewise.privacy.account import BudgetExceeded, Event, Policy, enforce, now, promised_total
 from agewise.privacy.ledger import Ledger, LedgerDamaged
@@ -97,31 +99,34 @@ def test_guarantee_a_promise_is_kept_against_every_string_of_outputs(seed):
                 assert total == pytest.approx(full, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("promise", ["present", 2])
-def test_no_sequence_of_releases_breaks_a_promise(seed, promise):
+def test_no_sequence_of_releases_breaks_a_promise(promise):
     """Whatever a policy let through, in any order of collection, by summing over every path."""
-    rng = np.random.default_rng(seed)
-    chain, limit = random_chain(rng, 2, "dense"), rng.uniform(0.1, 0.25)
-    policy, known, tables = Policy(limit, promise=promise), [], {}
-    for number in range(8):
-        slot, age = int(rng.integers(1, 7)), int(rng.integers(0, 3))
-        mechanism, epsilon = random_mechanism(rng, 2, 2, rng.uniform(0.1, 1.2))
-        made = event(slot, epsilon, chain, age, metric=False, key=str(number))
-        try:
-            enforce(policy, known, made, chain, "exact", None)
-        except BudgetExceeded:
-            continue
-        known = carried([*known, made], chain)
-        tables[made.key] = (slot, mechanism)
-    assert 2 <= len(known) < 8  # some were let through, some refused
-    for publication in {one.aggregate_at for one in known}:
-        group = [tables[one.key] for one in known if one.aggregate_at <= publication]
-        first = min(slot for slot, _ in group)
-        back = 0 if promise == "present" else promise
-        for about in range(max(publication - back, first), publication + 1):
-            true = true_loss(chain.transition, chain.stationary, group, about)
-            assert true <= limit * (1 + 1e-8)
+    rng, kept, refused = np.random.default_rng(1), 0, 0
+    for _ in range(6):
+        chain, limit = random_chain(rng, 2, "dense"), rng.uniform(0.1, 0.25)
+        policy, known, tables = Policy(limit, promise=promise), [], {}
+        for number in range(8):
+            slot, age = int(rng.integers(1, 7)), int(rng.integers(0, 3))
+            mechanism, epsilon = random_mechanism(rng, 2, 2, rng.uniform(0.1, 0.9))
+            made = event(slot, epsilon, chain, age, metric=False, key=str(number))
+            try:
+                enforce(policy, known, made, chain, "exact", None)
+            except BudgetExceeded:
+                refused += 1
+                continue
+            known = carried([*known, made], chain)
+            tables[made.key] = (slot, mechanism)
+        for publication in {one.aggregate_at for one in known}:
+            group = [tables[one.key] for one in known if one.aggregate_at <= publication]
+            first = min(slot for slot, _ in group)
+            back = 0 if promise == "present" else promise
+            for about in range(max(publication - back, first), publication + 1):
+                true = true_loss(chain.transition, chain.stationary, group, about)
+                assert true <= limit * (1 + 1e-8)
+                kept += len(group) > 1
+    assert kept > 10
+    assert refused > 5
 
 
 @pytest.mark.parametrize("client", range(3))
@@ -328,3 +333,10 @@ def test_bad_promises_are_refused(changes, words):
 def test_a_metric_is_a_share_for_each_two_states(metric):
     with pytest.raises(aw.InvalidInput, match="metric"):
         event(1, 0.1, metric=False).__class__(**{**vars(event(1, 0.1)), "metric": metric})
+
+
+def test_a_ledger_shows_what_it_carries_on(tmp_path):
+    with Ledger(tmp_path / "north.ledger") as ledger:
+        put(ledger, event(1, 0.05))
+    shown = CliRunner().invoke(app, ["ledger", "show", str(tmp_path / "north.ledger")])
+    assert "about the value in slot 1, by all so far: ε 0.05 (exact" in shown.stdout

@@ -201,3 +201,11 @@ def test_a_rule_is_about_the_present_or_every_moment(paper_chains):
         aw.privacy.rule_epsilon(paper_chains[0], 10, 0.1, promise=5)
     with pytest.raises(aw.InvalidInput, match="epsilon is 0; allowed"):
         aw.affordable_epsilon(paper_chains[0], 10, 0)
+
+
+def test_one_old_release_tells_its_classical_epsilon_about_some_moment(paper_chains):
+    """What was collected is such a moment: at any age, and with one round as with many."""
+    for rounds in (1, 2):
+        told = aw.steady_epsilon(paper_chains[0], 10, 0.1, 4, "every_moment", rounds=rounds)
+        assert told >= 0.1 * (1 - 1e-12)
+    assert aw.affordable_epsilon(paper_chains[0], 10, 0.1, 4, rounds=1) <= 0.1

@@ -20,6 +20,7 @@ from agewise.knowledge import Level
 from agewise.learning import Estimator, learner_of
 from agewise.mechanism import Kind
 from agewise.mixing import Method, assumption
+from agewise.privacy.account import Policy
 from agewise.privacy.calibration import Rule
 from agewise.problem import Problem, Trust
 from agewise.scenario import FOREVER, load_scenario
@@ -115,6 +116,10 @@ MaxClassicalOption = Annotated[
 WindowOption = Annotated[
     int | None,
     typer.Option(help="Limits count what is collected in so many slots in a row (default: all)."),
+]
+MaxReleaseOption = Annotated[
+    float | None,
+    typer.Option(help="Each client's limit on the classical ε of one release (default: none)."),
 ]
 StartsAtOption = Annotated[
     int, typer.Option(help="Slots of the clients' own time before slot 1 of a run.")
@@ -249,3 +254,18 @@ def print_assumptions(screen: Console, problem: Problem) -> None:
 def assumptions(problem: Problem) -> list[str]:
     """What an ε rests on, for the clients of a problem."""
     return sorted({assumption(c.process, problem.mixing) for c in problem.clients})
+
+
+def client_policy(problem: Problem, *, allow_server_noise: bool, **limits: Any) -> Policy | None:
+    """The policy of every client, from the options that set limits; None: each client's own.
+
+    Limits that are left out are those of the problem. Of many rounds its promise and the slots
+    between two of them belong to the policy, too.
+    """
+    given = {name: value for name, value in limits.items() if value is not None}
+    if not given and allow_server_noise:
+        return None
+    own: dict[str, Any] = {"max_aged_epsilon": problem.epsilon, "max_delta": problem.delta or 0.0}
+    if problem.rounds != 1:
+        own |= {"promise": problem.promise, "every": problem.every}
+    return Policy(**{**own, **given}, allow_server_noise=allow_server_noise)

@@ -20,6 +20,7 @@ from agewise.cli.console import (
     MaxAgedOption,
     MaxClassicalOption,
     MaxDeltaOption,
+    MaxReleaseOption,
     MechanismOption,
     MixingOption,
     NoiseOption,
@@ -27,6 +28,7 @@ from agewise.cli.console import (
     ServerNoiseOption,
     StartsAtOption,
     WindowOption,
+    client_policy,
     console,
     people,
     print_json,
@@ -36,7 +38,6 @@ from agewise.cli.console import (
 from agewise.cli.layout import Column, print_table
 from agewise.errors import InvalidInput
 from agewise.federation.flower import require_flower
-from agewise.privacy.account import Policy
 
 deploy = typer.Typer(
     help="Lay out and run a federation on Flower: certificates, node keys, supervised processes.",
@@ -74,6 +75,7 @@ def init_command(
     max_aged_epsilon: MaxAgedOption = None,
     max_classical_epsilon: MaxClassicalOption = None,
     max_delta: MaxDeltaOption = None,
+    max_release_epsilon: MaxReleaseOption = None,
     window: WindowOption = None,
     allow_server_noise: ServerNoiseOption = True,
     stand_in_seed: Annotated[
@@ -102,8 +104,6 @@ def init_command(
         delta=delta,
         noise=noise,
     )
-    failure = (problem.delta or 0.0) if max_delta is None else max_delta
-    limit = problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
     deployment = init_deployment(
         folder,
         problem,
@@ -112,7 +112,15 @@ def init_command(
         port=port,
         readings=readings,
         starts_at=starts_at,
-        policy=Policy(limit, max_classical_epsilon, window, failure, allow_server_noise),
+        policy=client_policy(
+            problem,
+            max_aged_epsilon=max_aged_epsilon,
+            max_classical_epsilon=max_classical_epsilon,
+            window=window,
+            max_delta=max_delta,
+            allow_server_noise=allow_server_noise,
+            max_release_epsilon=max_release_epsilon,
+        ),
         seed=stand_in_seed,
         stand_in=stand_in_seed is not None,
         node_config=node_config,

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 
 from agewise.cli.console import JsonOption, console, print_json
 from agewise.cli.layout import Column, print_table
 from agewise.privacy.account import Event
 from agewise.privacy.ledger import Ledger
+from agewise.privacy.standing import Standing
 from agewise.report.tables import counted
 
 ledger_commands = typer.Typer(
@@ -63,8 +65,22 @@ def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
     print_table(screen, escape(str(path)), columns, rows)
     classical = math.fsum(event.classical_epsilon for event in events if event.private)
     screen.print(f"classical ε in all: {classical:.6g}", highlight=False)
+    _print_account(screen, events)
     screen.print(
         "Slots are the client's own time; noise scales are in the unit of its records.",
+        highlight=False,
+    )
+
+
+def _print_account(screen: Console, events: list[Event]) -> None:
+    """What the account that the last event carries says, if it carries one."""
+    standing = Standing.read(events[-1].account) if events else None
+    if standing is None or standing.collect_at is None:
+        return
+    told = max(max(row) for row in standing.losses) + standing.outside
+    screen.print(
+        f"about the value in slot {standing.collect_at}, by all so far: ε {told:.6g} "
+        f"({standing.method}, process {standing.fingerprint})",
         highlight=False,
     )
 

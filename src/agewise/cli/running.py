@@ -25,6 +25,7 @@ from agewise.cli.console import (
     MaxAgedOption,
     MaxClassicalOption,
     MaxDeltaOption,
+    MaxReleaseOption,
     MechanismOption,
     MixingOption,
     NoiseOption,
@@ -32,6 +33,7 @@ from agewise.cli.console import (
     ServerNoiseOption,
     StartsAtOption,
     WindowOption,
+    client_policy,
     generator,
     people,
     print_json,
@@ -50,7 +52,6 @@ from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.simulation import Estimate
 from agewise.planning import Plan
 from agewise.planning import plan as make_plan
-from agewise.privacy.account import Policy
 from agewise.privacy.ledger import Ledger
 from agewise.wording import listed
 
@@ -98,6 +99,7 @@ def run_command(
     max_aged_epsilon: MaxAgedOption = None,
     max_classical_epsilon: MaxClassicalOption = None,
     max_delta: MaxDeltaOption = None,
+    max_release_epsilon: MaxReleaseOption = None,
     window: WindowOption = None,
     allow_server_noise: ServerNoiseOption = True,
     deployment: Annotated[
@@ -166,12 +168,15 @@ def run_command(
         )
         _refuse_repetitions(chosen, repetitions)
         folder = fresh_folder(out, chosen.problem.name)
-        policy = None
-        limits = (max_aged_epsilon, max_classical_epsilon, window, max_delta)
-        if limits != (None,) * 4 or not allow_server_noise:
-            limit = chosen.problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
-            failure = (chosen.problem.delta or 0.0) if max_delta is None else max_delta
-            policy = Policy(limit, max_classical_epsilon, window, failure, allow_server_noise)
+        policy = client_policy(
+            chosen.problem,
+            max_aged_epsilon=max_aged_epsilon,
+            max_classical_epsilon=max_classical_epsilon,
+            window=window,
+            max_delta=max_delta,
+            allow_server_noise=allow_server_noise,
+            max_release_epsilon=max_release_epsilon,
+        )
         choices: dict[str, Any] = {"ledgers": ledgers, "drop": drop or []}
         if engine == "flower":
             if ledgers is not None or drop:

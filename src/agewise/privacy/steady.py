@@ -319,10 +319,10 @@ class _Rounds:
 
     @cached_property
     def _published(self) -> _Way:
-        """About the present, or the latest slot asked about: older data tell less of it."""
+        """About the present, or the slot of collection if that is asked about, too."""
         asked = {"present": 0, "every_moment": self.age}
-        known = isinstance(self.promise, str)
-        oldest = asked[str(self.promise)] if known else min(int(self.promise), self.age)
+        back = asked[self.promise] if isinstance(self.promise, str) else int(self.promise)
+        oldest = min(back, self.age)
         return _Way(self.process, [self.age - oldest], self.method)
 
     @cached_property
