@@ -111,17 +111,31 @@ def test_rounds_of_half_a_day_have_a_chain_for_each():
     assert take_rounds(readings(values, day=2), 2, at=1).codes.shape == (20, 200)
 
 
+def test_what_time_of_day_it_is_tells_nothing_that_was_not_known():
+    """High three times in four in the evening, once in the morning, whatever was before."""
+    rng = np.random.default_rng(0)
+    evening = np.arange(600) % 2
+    high = rng.random((30, 600)) < np.where(evening, 0.75, 0.25)
+    values = 100.0 + 50 * high
+    taken = take_rounds(readings(values, day=2), given_states([100, 150], values), every=1)
+    chain = fit_levels(taken.part(slice(None, taken.half)), 1)
+    attack = judge(replay_rounds(taken, chain, 1.0), "", 1.0, np.full(30, chain.epsilon(1.0)))
+    assert attack.epsilon < 0.1
+    assert max(attack.log_ratios[:3]) < 0.1
+    assert attack.chance > 0.05
+
+
 def test_calls_are_weighed_within_households():
     """Mantel and Haenszel's ratio of two households by hand."""
-    hits, alarms = np.array([[8.0], [1.0]]), np.array([[2.0], [1.0]])
-    there, rest = np.array([[10.0], [2.0]]), np.array([[10.0], [8.0]])
+    hits, alarms = np.array([[[8.0]], [[1.0]]]), np.array([[[2.0]], [[1.0]]])
+    there, rest = np.array([[[10.0]], [[2.0]]]), np.array([[[10.0]], [[8.0]]])
     calls = Calls("filter", 0.5, 1, hits, alarms, there, rest)
     by_hand = (8 * 10 / 20 + 1 * 8 / 10) / (2 * 10 / 20 + 1 * 2 / 10)
     assert calls.log_ratio() == pytest.approx(math.log(by_hand))
 
 
 def test_one_who_never_errs_beats_every_claim():
-    once = np.ones((2, 3))
+    once = np.ones((2, 1, 3))
     calls = [Calls("filter", share, 1, once, 0 * once, once, once) for share in SUREST]
     attack = judge(calls, "", 1.0, np.full(2, 50.0))
     assert attack.log_ratios == (math.inf,) * 4

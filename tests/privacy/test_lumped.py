@@ -83,6 +83,12 @@ def test_the_longer_a_habit_lasts_the_more_it_tells():
     assert lasting[0] < 0.5 * lasting[-1]
 
 
+def test_a_law_measured_lag_by_lag_gets_no_credit():
+    law = aw.MeasuredLaw([np.eye(2) / 2] * 2, [1.0, 1.0], [0, 1], confidence=0.95, day=2)
+    with pytest.raises(aw.InvalidInput, match="no credit over rounds"):
+        lumped_epsilon(law, [0, 1], [0, 1], 0.5)
+
+
 @pytest.mark.parametrize(
     ("groups", "values", "named"),
     [

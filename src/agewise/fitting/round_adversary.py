@@ -32,7 +32,10 @@ DRAWS = 12
 
 @dataclass(frozen=True)
 class Calls:
-    """How often a state was called, by household and week: `[household, week]`, mean over draws."""
+    """How often a state was called, mean over draws: `[household, round of the day, week]`.
+
+    What time of day it is everybody knows, so that only rounds at the same time compare.
+    """
 
     adversary: str
     surest: float
@@ -53,19 +56,19 @@ class Calls:
     @property
     def standard_error(self) -> float:
         """Of the log ratio, over weeks left out in turn; infinite where one week decides."""
-        weeks = self.hits.shape[1]
+        weeks = self.hits.shape[2]
         found = np.array([self.log_ratio(week) for week in range(weeks)])
         return float(np.sqrt((weeks - 1) * np.var(found))) if np.isfinite(found).all() else math.inf
 
     def sums(self, without: int | None = None) -> tuple[Array, Array]:
         """Hits and false alarms of each household as Mantel and Haenszel weigh them."""
-        kept = np.arange(self.hits.shape[1]) != (-1 if without is None else without)
+        kept = np.arange(self.hits.shape[2]) != (-1 if without is None else without)
         hits, alarms, there, rest = (
-            table[:, kept].sum(axis=1)
+            table[:, :, kept].sum(axis=2)
             for table in (self.hits, self.false_alarms, self.there, self.not_there)
         )
         total = np.maximum(there + rest, 1)
-        return hits * rest / total, alarms * there / total
+        return (hits * rest / total).sum(axis=1), (alarms * there / total).sum(axis=1)
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ def _chance(calls: list[Calls], claims: Array) -> float:
         found = [one.sums(without) for one in calls]
         return np.asarray(sum(won - factor * lost for won, lost in found))
 
-    households, weeks = calls[0].hits.shape
+    households, _, weeks = calls[0].hits.shape
     each = beyond()
     left = np.array([beyond(week).sum() for week in range(weeks)])
     over_weeks = math.sqrt((weeks - 1) * float(np.var(left)))
@@ -184,14 +187,14 @@ def _chance(calls: list[Calls], claims: Array) -> float:
 
 
 def _count(name: str, surest: float, state: int, true: Codes, called: Array, per_day: int) -> Calls:
-    week = np.arange(true.shape[1]) // (WEEK * per_day)
-    weeks = int(week[-1]) + 1
+    at = np.arange(true.shape[1])
+    week, time = at // (WEEK * per_day), at % per_day
     there, rest = true == state, (true >= 0) & (true != state)
 
     def by_week(table: Array) -> Array:
-        sums = np.zeros((len(true), weeks))
-        np.add.at(sums.T, week, table.T)
-        return sums
+        sums = np.zeros((per_day, int(week[-1]) + 1, len(true)))
+        np.add.at(sums, (time, week), table.T)
+        return sums.transpose(2, 0, 1)
 
     tables = (called * there, called * rest, there.astype(float), rest.astype(float))
     return Calls(name, surest, state, *(by_week(table) for table in tables))
@@ -216,10 +219,17 @@ def _cut_off(rounds: Rounds, seen: Array) -> Array:
 
 
 def _learn(rounds: Rounds, looked: Array) -> Array:
-    """The weights of a regression on the last releases, from the first half."""
-    trained = rounds.codes >= 0
+    """The weights of a regression on the last releases, from the first half.
+
+    How frequent states are at each time of day is known beforehand.
+    """
+    codes, size = rounds.codes, rounds.values.size
+    trained = codes >= 0
     trained[:, :LOOKS_BACK] = trained[:, rounds.half :] = False
-    return fit_softmax(looked[trained], rounds.codes[trained], rounds.values.size)
+    time = np.broadcast_to(np.arange(codes.shape[1]) % rounds.per_day, codes.shape)[trained]
+    counts = np.ones((rounds.per_day, size))
+    np.add.at(counts, (time, codes[trained]), 1)
+    return fit_softmax(looked[trained], codes[trained], size, np.log(counts[time]))
 
 
 def _by_filter(rounds: Rounds, chain: LevelChain, seen: Array, scale: float) -> Array:

@@ -188,7 +188,8 @@ class RoundsFit:
             said.append(
                 f"{_named(self.chain.levels)} fitted to all days. Its claim is about the present "
                 "state, from releases in all rounds before, for whoever learns the level from the "
-                "releases or knows it. It assumes that (level class, state) is a Markov chain, "
+                "releases or knows it; the release of the present round adds its own ε. It assumes "
+                "that (level class, state) is a Markov chain, "
                 "that the days to come are like those read, and that entities are alike but for it."
             )
             said.append(

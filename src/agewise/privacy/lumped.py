@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
-from agewise.checks import positive
+from agewise.checks import finite_array, positive
 from agewise.errors import InvalidInput
 from agewise.privacy.pairwise import (
     LARGEST_LOSS,
@@ -71,7 +71,14 @@ def lumped_epsilon(
     0.49
     """
     spent = positive("classical_epsilon", classical_epsilon)
-    table = np.asarray(values, dtype=float).reshape(-1, 1)
+    if not process.markov:
+        raise InvalidInput(
+            "process",
+            f"a {process.kind} law, known lag by lag only",
+            "a Markov chain",
+            "Such a law gets no credit over rounds: the ε's of all releases add up.",
+        )
+    table = finite_array("values", values, "one number per enlarged state").reshape(-1, 1)
     group = _checked_groups(groups, table, process.states.size)
     slots = range(1, process.day + 1)
     rows = Rows.stacked([backward_of(process, slot - 1, slot) for slot in slots])
