@@ -15,6 +15,7 @@ from agewise.cli.console import (
     DeltaOption,
     EpsilonOption,
     EstimatorOption,
+    EveryOption,
     JsonOption,
     LearnerOption,
     MaxAgedOption,
@@ -23,6 +24,8 @@ from agewise.cli.console import (
     MechanismOption,
     MixingOption,
     NoiseOption,
+    PromiseOption,
+    RoundsOption,
     ScenarioArgument,
     ServerNoiseOption,
     StartsAtOption,
@@ -67,6 +70,9 @@ def init_command(
     mechanism: MechanismOption = None,
     delta: DeltaOption = None,
     noise: NoiseOption = None,
+    rounds: RoundsOption = None,
+    every: EveryOption = None,
+    promise: PromiseOption = None,
     readings: Annotated[
         Path | None, typer.Option(help="The nodes' readings; otherwise simulated records.")
     ] = None,
@@ -101,9 +107,16 @@ def init_command(
         mechanism=mechanism,
         delta=delta,
         noise=noise,
+        rounds=rounds,
+        every=every,
+        promise=promise,
     )
-    failure = (problem.delta or 0.0) if max_delta is None else max_delta
-    limit = problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
+    policy = None  # each client's own target
+    limits = (max_aged_epsilon, max_classical_epsilon, window, max_delta)
+    if limits != (None,) * 4 or not allow_server_noise:
+        failure = (problem.delta or 0.0) if max_delta is None else max_delta
+        limit = problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
+        policy = Policy(limit, max_classical_epsilon, window, failure, allow_server_noise)
     deployment = init_deployment(
         folder,
         problem,
@@ -112,7 +125,7 @@ def init_command(
         port=port,
         readings=readings,
         starts_at=starts_at,
-        policy=Policy(limit, max_classical_epsilon, window, failure, allow_server_noise),
+        policy=policy,
         seed=stand_in_seed,
         stand_in=stand_in_seed is not None,
         node_config=node_config,

@@ -10,6 +10,10 @@ import typer
 from rich.markup import escape
 
 from agewise.cli.console import (
+    AtOnceOption,
+    DeploymentOption,
+    DropOption,
+    EngineOption,
     EpsilonOption,
     EstimatorOption,
     EveryOption,
@@ -17,9 +21,13 @@ from agewise.cli.console import (
     LevelOption,
     NoiseOption,
     PromiseOption,
+    RootCertificatesOption,
     RoundsOption,
     ScenarioArgument,
+    SlotTimeoutOption,
     StartsAtOption,
+    SuperlinkOption,
+    WaitOption,
     console,
     generator,
     print_json,
@@ -55,6 +63,7 @@ commands = typer.Typer()
 )
 def rounds_command(
     scenario: ScenarioArgument = "for_ever",
+    engine: EngineOption = "local",
     rounds: RoundsOption = None,
     every: EveryOption = None,
     promise: PromiseOption = None,
@@ -77,9 +86,13 @@ def rounds_command(
         Path | None, typer.Option(help="Folder of the clients' ledgers, kept from run to run.")
     ] = None,
     starts_at: StartsAtOption = 0,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="A client that never answers; may be repeated.")
-    ] = None,
+    drop: DropOption = None,
+    deployment: DeploymentOption = None,
+    superlink: SuperlinkOption = None,
+    root_certificates: RootCertificatesOption = None,
+    wait: WaitOption = 120.0,
+    slot_timeout: SlotTimeoutOption = 180.0,
+    at_once: AtOnceOption = 100,
     seed: Annotated[
         int | None, typer.Option(help="Reproducible records and noise: a rehearsal, NOT private.")
     ] = None,
@@ -122,6 +135,7 @@ def rounds_command(
             result = run_rounds(
                 made,
                 None if seed is None else generator(seed),
+                engine=engine,
                 rounds=count,
                 folder=folder,
                 sources=readings,
@@ -129,6 +143,12 @@ def rounds_command(
                 on_missing=on_missing,
                 starts_at=starts_at,
                 drop=drop or (),
+                deployment=deployment,
+                superlink=superlink,
+                root_certificates=root_certificates,
+                wait=wait,
+                slot_timeout=slot_timeout,
+                at_once=at_once,
                 heard=_telling(say, advance),
             )
     picture = folder / "rounds.png"

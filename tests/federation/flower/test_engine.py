@@ -16,6 +16,7 @@ import agewise as aw
 from agewise.cli import app
 from agewise.federation.checking import check_run
 from agewise.federation.flower import client_app, engine
+from agewise.federation.flower import federation as nodes_of
 from agewise.federation.flower.deployment import Deployment, init_deployment
 from agewise.federation.flower.publication import RESULT, STEPS, folder_in
 from agewise.federation.flower.server_app import make_server_app
@@ -31,8 +32,8 @@ NAMES = [c.name for c in PROBLEM.clients]
 def federation(monkeypatch):
     """Nodes by client; what is submitted runs on them at once, and publishes as it would."""
     nodes, grids = {name: Node(client_app.app, None) for name in NAMES}, []
-    monkeypatch.setattr(engine, "bring_up", lambda *_, **__: None)
-    monkeypatch.setattr(engine, "bring_down", lambda _: None)
+    monkeypatch.setattr(nodes_of, "bring_up", lambda *_, **__: None)
+    monkeypatch.setattr(nodes_of, "bring_down", lambda _: None)
     monkeypatch.setattr(Submission, "_status", lambda _: "finished:completed")
 
     def submit(deployment, app):
