@@ -111,12 +111,8 @@ def init_command(
         every=every,
         promise=promise,
     )
-    policy = None  # each client's own target
-    limits = (max_aged_epsilon, max_classical_epsilon, window, max_delta)
-    if limits != (None,) * 4 or not allow_server_noise:
-        failure = (problem.delta or 0.0) if max_delta is None else max_delta
-        limit = problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
-        policy = Policy(limit, max_classical_epsilon, window, failure, allow_server_noise)
+    failure = (problem.delta or 0.0) if max_delta is None else max_delta
+    limit = problem.epsilon if max_aged_epsilon is None else max_aged_epsilon
     deployment = init_deployment(
         folder,
         problem,
@@ -125,7 +121,7 @@ def init_command(
         port=port,
         readings=readings,
         starts_at=starts_at,
-        policy=policy,
+        policy=Policy(limit, max_classical_epsilon, window, failure, allow_server_noise),
         seed=stand_in_seed,
         stand_in=stand_in_seed is not None,
         node_config=node_config,
