@@ -20,7 +20,7 @@ from agewise.cli.deploying import deploy
 from agewise.cli.fitting import commands as fitting
 from agewise.cli.ledgers import ledger_commands
 from agewise.cli.planning import commands
-from agewise.cli.repeating import commands as repeating
+from agewise.cli.rounds import commands as rounds
 from agewise.cli.running import commands as running
 from agewise.errors import AgewiseError
 
@@ -40,7 +40,7 @@ app.add_typer(commands)
 app.add_typer(comparing)
 app.add_typer(ages)
 app.add_typer(running)
-app.add_typer(repeating)
+app.add_typer(rounds)
 app.add_typer(checking)
 app.add_typer(fitting)
 app.add_typer(backtesting)

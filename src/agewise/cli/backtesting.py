@@ -17,9 +17,9 @@ from agewise.cli.console import (
     print_json,
     progress_bar,
 )
+from agewise.cli.fit_rounds import backtest_over_rounds
 from agewise.cli.layout import Column, print_table
 from agewise.cli.readings import SHOWN, Options, on_readings
-from agewise.cli.rounds import backtest_over_rounds
 from agewise.errors import InvalidInput
 from agewise.wording import listed
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from agewise.cli.console import JsonOption, console, people, print_json
 from agewise.federation.checking import check_run
 from agewise.federation.checking_rounds import check_rounds
-from agewise.federation.rounds import ROUNDS
+from agewise.federation.journal import ROUNDS
 from agewise.report.tables import counted
 
 REFUTED = 5

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from agewise.errors import InvalidInput
+from agewise.federation.settings import Engine
 from agewise.knowledge import Level
 from agewise.learning import Estimator, learner_of
 from agewise.mechanism import Kind
@@ -56,6 +57,28 @@ NoiseOption = Annotated[
         help="Who adds the noise: each client (client; nobody is trusted), or once the server "
         "(server; it sees the clients' means as they are)."
     ),
+]
+EngineOption = Annotated[Engine, typer.Option(help="What carries the messages.")]
+DeploymentOption = Annotated[
+    Path | None, typer.Option("--deployment", "-d", help="With flower: a federation that is up.")
+]
+SuperlinkOption = Annotated[
+    str | None, typer.Option(help="With flower: HOST:PORT of a SuperLink elsewhere.")
+]
+RootCertificatesOption = Annotated[
+    Path | None, typer.Option(help="With --superlink: the CA; without it, no encryption.")
+]
+WaitOption = Annotated[
+    float, typer.Option(help="With flower: seconds to wait for the clients' nodes.")
+]
+SlotTimeoutOption = Annotated[
+    float, typer.Option(help="With flower: deadline of a slot by the virtual clock, seconds.")
+]
+AtOnceOption = Annotated[
+    int, typer.Option(help="With flower: messages under way at a time, at most.")
+]
+DropOption = Annotated[
+    list[str] | None, typer.Option(help="A client that never answers; may be repeated.")
 ]
 RoundsOption = Annotated[
     str | None,

@@ -15,6 +15,7 @@ from agewise.cli.console import (
     DeltaOption,
     EpsilonOption,
     EstimatorOption,
+    EveryOption,
     JsonOption,
     LearnerOption,
     MaxAgedOption,
@@ -24,6 +25,8 @@ from agewise.cli.console import (
     MechanismOption,
     MixingOption,
     NoiseOption,
+    PromiseOption,
+    RoundsOption,
     ScenarioArgument,
     ServerNoiseOption,
     StartsAtOption,
@@ -68,6 +71,9 @@ def init_command(
     mechanism: MechanismOption = None,
     delta: DeltaOption = None,
     noise: NoiseOption = None,
+    rounds: RoundsOption = None,
+    every: EveryOption = None,
+    promise: PromiseOption = None,
     readings: Annotated[
         Path | None, typer.Option(help="The nodes' readings; otherwise simulated records.")
     ] = None,
@@ -103,6 +109,9 @@ def init_command(
         mechanism=mechanism,
         delta=delta,
         noise=noise,
+        rounds=rounds,
+        every=every,
+        promise=promise,
     )
     deployment = init_deployment(
         folder,

@@ -20,9 +20,9 @@ from agewise.cli.console import (
     progress_bar,
     wrote,
 )
+from agewise.cli.fit_rounds import fit_over_rounds
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.cli.readings import SHOWN, Options, on_readings
-from agewise.cli.rounds import fit_over_rounds
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.scenario import dump_scenario

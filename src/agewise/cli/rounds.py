@@ -1,234 +1,205 @@
-"""fit and backtest over many rounds: what they are told, and how they say what was found."""
+"""rounds: carry a plan out again and again."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
 
-import click
-from rich.console import Console
+import typer
 from rich.markup import escape
 
-from agewise.cli.console import console, people, print_json, progress_bar
+from agewise.cli.console import (
+    AtOnceOption,
+    DeploymentOption,
+    DropOption,
+    EngineOption,
+    EpsilonOption,
+    EstimatorOption,
+    EveryOption,
+    JsonOption,
+    LevelOption,
+    NoiseOption,
+    PromiseOption,
+    RootCertificatesOption,
+    RoundsOption,
+    ScenarioArgument,
+    SlotTimeoutOption,
+    StartsAtOption,
+    SuperlinkOption,
+    WaitOption,
+    console,
+    generator,
+    print_json,
+    progress_bar,
+    read_problem,
+    steps_bar,
+    wrote,
+)
 from agewise.cli.layout import Column, print_facts, print_table
-from agewise.cli.readings import SHOWN, Options
+from agewise.cli.running import fresh_folder
 from agewise.errors import InvalidInput
-from agewise.fitting import defaults
-from agewise.wording import listed
+from agewise.federation.journal import RECORD
+from agewise.federation.round_results import Heard, Round, RoundsResult
+from agewise.federation.rounds import resume_rounds, run_rounds
+from agewise.federation.server import OnMissing
+from agewise.planning import plan as make_plan
+from agewise.progress import Progress
 
-if TYPE_CHECKING:
-    from agewise.fitting.round_adversary import RoundAttack
-    from agewise.fitting.rounds import RoundsBacktest, RoundsFit
-    from agewise.fitting.states import States
-    from agewise.readings import Readings
+SPOKEN = 40
+"""Rounds up to which each is told as it comes in; of more, about so many."""
 
-MINUTES = {"min": 1, "h": 60}
-TAKEN = {
-    *("readings", "states", "quantiles", "least_error", "entity", "timestamp", "value", "wide"),
-    *("yes", "timezone", "aggregate_at", "unit", "every", "levels", "memory", "classical_epsilon"),
-    *("confidence", "rounds", "seed", "as_json"),
-}
-"""What claims over rounds can be told; everything else is about single releases."""
+SHOWN = 12
+"""Rounds in the table at the end: the first and the last ones."""
 
+FOR_EVER = 30
+"""Rounds of a plan without end that are carried out unless told otherwise."""
 
-@dataclass(frozen=True)
-class _Asked:
-    """Readings, and what the functions on rounds take."""
-
-    readings: Readings
-    states: States | int
-    choices: dict[str, Any]
+commands = typer.Typer()
 
 
-def fit_over_rounds(given: Options, confidence: float, *, as_json: bool) -> None:
-    """Say what releases in every round tell of the present state."""
-    from agewise.fitting.rounds import fit_rounds  # noqa: PLC0415  (polars)
+@commands.command(
+    "rounds", epilog="Example: agewise rounds for_ever --now 365 --promise every_moment"
+)
+def rounds_command(
+    scenario: ScenarioArgument = "for_ever",
+    engine: EngineOption = "local",
+    rounds: RoundsOption = None,
+    every: EveryOption = None,
+    promise: PromiseOption = None,
+    now: Annotated[
+        int | None,
+        typer.Option(help="Rounds to carry out now (default: all planned; 30 of a plan for ever)."),
+    ] = None,
+    epsilon: EpsilonOption = None,
+    estimator: EstimatorOption = None,
+    level: LevelOption = None,
+    noise: NoiseOption = None,
+    on_missing: Annotated[
+        OnMissing, typer.Option(help="What to do about a client that misses its slot.")
+    ] = "fail",
+    readings: Annotated[
+        Path | None,
+        typer.Option(help="CSV or Parquet with client, slot, value; slots go on over rounds."),
+    ] = None,
+    ledgers: Annotated[
+        Path | None, typer.Option(help="Folder of the clients' ledgers, kept from run to run.")
+    ] = None,
+    starts_at: StartsAtOption = 0,
+    drop: DropOption = None,
+    deployment: DeploymentOption = None,
+    superlink: SuperlinkOption = None,
+    root_certificates: RootCertificatesOption = None,
+    wait: WaitOption = 120.0,
+    slot_timeout: SlotTimeoutOption = 180.0,
+    at_once: AtOnceOption = 100,
+    seed: Annotated[
+        int | None, typer.Option(help="Reproducible records and noise: a rehearsal, NOT private.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder in which the run gets its own.")] = Path("runs"),
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the run in this folder; --now: rounds in all.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Carry a plan out round after round, and account for all rounds together.
 
-    asked = _read(given)
-    with progress_bar("over rounds") as advance:
-        fitted = fit_rounds(
-            asked.readings,
-            asked.states,
-            confidence=confidence,
-            progress=advance,
-            **asked.choices,
-        )
-    if as_json:
-        print_json(fitted.to_dict())
-        return
-    screen = console()
-    _print_facts(screen, fitted.backtest, fitted.verdict)
-    _print_attacks(screen, fitted.backtest)
-    _print_claims(screen, fitted)
-    people.print(
-        "No scenario was written: states of a scenario have values of their own, and those of "
-        "this chain share them.",
-        soft_wrap=True,
-        highlight=False,
-    )
-
-
-def backtest_over_rounds(given: Options, rounds: int | None, seed: int, *, as_json: bool) -> None:
-    """Say what adversaries got out of noised releases of every round."""
-    from agewise.fitting.rounds import backtest_rounds  # noqa: PLC0415  (polars)
-
-    asked = _read(given, half=True)
-    with progress_bar("replaying rounds") as advance:
-        tested = backtest_rounds(
-            asked.readings,
-            asked.states,
+    The noise is set so that ε holds over all planned rounds, for ever if there is no end of them.
+    Every client keeps its account in its ledger and refuses a round that would break it. After
+    Ctrl-C, or to add rounds to a plan for ever, go on with --resume.
+    """
+    if resume is not None:
+        folder = resume
+        with steps_bar("rounds") as (say, advance):
+            result = resume_rounds(folder, rounds=now, heard=_telling(say, advance))
+    else:
+        problem = read_problem(
+            scenario,
+            epsilon=epsilon,
+            estimator=estimator,
+            level=level,
+            noise=noise,
             rounds=rounds,
-            seed=seed,
-            progress=advance,
-            **asked.choices,
+            every=every,
+            promise=promise,
         )
-    if as_json:
-        print_json(tested.to_dict())
-        return
-    screen = console()
-    _print_facts(screen, tested, tested.verdict)
-    _print_attacks(screen, tested)
-
-
-def _read(given: Options, *, half: bool = False) -> _Asked:
-    """Refuse what does not go with rounds, read the file, and find the states."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        chosen = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if chosen and name not in TAKEN:
+        if problem.rounds == 1:
             raise InvalidInput(
-                parameter.opts[0],
-                "given with a claim over rounds",
-                "left out with --every, --levels, --memory, --classical-epsilon and --rounds",
-                "It is about single releases."
-                if name != "out"
-                else "States of a scenario have values of their own, and those of a chain on "
-                "(level class, state) share them.",
+                "--rounds", 1, "2 or more, or forever", "Use agewise run for one round."
             )
-    spent = _epsilons(given.classical_epsilon)
-    recorded = given.read()
-    readings = recorded.readings
-    step = _step(given.every or "day", readings.day)
-    states: States | int = defaults.STATES if given.quantiles is None else given.quantiles
-    if given.states is not None or given.least_error is not None:
-        states = given.choose_states(readings.split(0.5)[0] if half else readings)
-    choices: dict[str, Any] = {
-        "at": recorded.first_slot,
-        "every": step,
-        "levels": given.levels,
-        "memory": defaults.MEMORY if given.memory is None else given.memory,
-        "classical_epsilons": spent,
-    }
-    return _Asked(readings, states, choices)
+        with progress_bar("planning") as advance:
+            made = make_plan(problem, progress=advance)
+        count = FOR_EVER if now is None and problem.rounds is None else now
+        folder = fresh_folder(out, problem.name)
+        with steps_bar("rounds") as (say, advance):
+            result = run_rounds(
+                made,
+                None if seed is None else generator(seed),
+                engine=engine,
+                rounds=count,
+                folder=folder,
+                sources=readings,
+                ledgers=ledgers,
+                on_missing=on_missing,
+                starts_at=starts_at,
+                drop=drop or (),
+                deployment=deployment,
+                superlink=superlink,
+                root_certificates=root_certificates,
+                wait=wait,
+                slot_timeout=slot_timeout,
+                at_once=at_once,
+                heard=_telling(say, advance),
+            )
+    picture = folder / "rounds.png"
+    result.plot(picture)
+    if as_json:
+        print_json({**result.to_dict(), "folder": str(folder)})
+    else:
+        _print(result)
+    wrote([folder / RECORD, picture])
 
 
-def _step(every: str, day: int) -> int:
-    """Slots from one release to the next."""
-    if every == "day":
-        return day
-    found = re.fullmatch(r"([0-9]{1,4}) ?(h|min)", every)
-    allowed = "day, or hours or minutes, such as 12h or 30min"
-    if found is None:
-        raise InvalidInput("--every", repr(every), allowed)
-    minutes, whole_day, slot = int(found[1]) * MINUTES[found[2]], 24 * 60, 24 * 60 / day
-    if not minutes or whole_day % minutes or minutes % slot:
-        raise InvalidInput(
-            "--every",
-            repr(every),
-            f"a divisor of a day that is a multiple of the {slot:g} min between readings",
-        )
-    return int(minutes / slot)
+def _telling(say: Callable[[str], None], advance: Progress) -> Heard:
+    """Tell of rounds as they come in."""
+
+    def heard(one: Round, total: int) -> None:
+        advance(one.number, total)
+        if total <= SPOKEN or one.number % (total // SPOKEN) == 0 or one.missing:
+            spent = "" if one.epsilon is None else f"  ε {one.epsilon:.4g}"
+            lost = f"  [yellow]missing: {escape(', '.join(one.missing))}[/]" if one.missing else ""
+            say(f"round {one.number:>5}  {one.estimate[0]:.6g}{spent}{lost}")
+
+    return heard
 
 
-def _epsilons(text: str | None) -> tuple[float, ...]:
-    if text is None:
-        return defaults.CLASSICAL_EPSILONS
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidInput(
-            "--classical-epsilon", repr(text), "numbers above 0, such as 0.5,1"
-        ) from None
-
-
-def _print_facts(screen: Console, tested: RoundsBacktest, verdict: tuple[str, ...]) -> None:
-    facts = [
-        ("states", escape(tested.states)),
-        ("rounds", f"{tested.per_day} per day; level memory {tested.memory:g}"),
-    ]
-    if tested.left_out:
-        names = listed([name for name, _ in tested.left_out], SHOWN)
-        facts.append(("left out", f"{escape(names)}: {tested.left_out[0][1]}"))
-    facts += [("verdict", escape(line)) for line in verdict]
-    print_facts(screen, facts)
-
-
-def _print_attacks(screen: Console, tested: RoundsBacktest) -> None:
-    """What adversaries got out of all rounds, against each claim."""
-    from agewise.fitting.round_adversary import SUREST  # noqa: PLC0415  (scipy)
-
+def _print(result: RoundsResult) -> None:
+    problem = result.plan.problem
+    unit = escape(f" ({problem.release_unit})") if problem.release_unit else ""
     columns = [
-        Column("claim by", words=True),
-        Column("ε_c of each release"),
-        Column("claimed ε"),
-        *(Column(f"surest {share:.0%}") for share in SUREST),
-        Column("chance", spare=True),
-        Column("claim", words=True),
+        Column("round"),
+        Column("slot"),
+        Column(f"estimate{unit}"),
+        Column("± expected"),
+        Column("truth"),
+        Column("ε so far"),
+        Column("classical sum"),
     ]
-    rows = []
-    for one, high in zip(tested.alone, tested.alone_high, strict=True):
-        rows.append(_row(one, f"{one.epsilon:.2f} ({high:.2f})"))
-    for tried in tested.tried:
-        rows += [_row(one, f"{one.epsilon:.2f}") for one in tried.attacks]
-    ends = range(len(tested.alone) - 1, len(rows), len(tested.alone))
-    title = (
-        f"Log ratio of hits to false alarms on {tested.judged_rounds} rounds held out, "
-        f"{tested.entities} entities (own chains: median and 90th percentile claimed)"
-    )
-    print_table(screen, title, columns, rows, ends)
-
-
-def _row(one: RoundAttack, claimed: str) -> list[str]:
-    from agewise.fitting.rounds import IN_DOUBT  # noqa: PLC0415  (scipy)
-
-    verdict = "[green]not refuted[/]"
-    if one.broken:
-        verdict = "[red]broken[/]"
-    elif one.chance < IN_DOUBT:
-        verdict = "[yellow]in doubt[/]"
-    elif one.reached:
-        verdict = "[yellow]reached[/]"
-    cells = [
-        f"{ratio:.2f} ± {error:.2f}"
-        for ratio, error in zip(one.log_ratios, one.standard_errors, strict=True)
-    ]
-    return [
-        one.claim,
-        f"{one.classical_epsilon:g}",
-        claimed,
-        *cells,
-        f"{one.chance:.1g}",
-        verdict,
-    ]
-
-
-def _print_claims(screen: Console, fitted: RoundsFit) -> None:
-    """What a release in every round tells of the present state, for ever."""
-    columns = [
-        Column("ε_c of each release"),
-        Column("ε for ever, about the present"),
-        Column(f"limit ({fitted.confidence:.0%}, not proven)"),
-        Column("classical total of a year"),
-    ]
+    shown = list(result.rounds)
+    if len(shown) > SHOWN:
+        shown = shown[: SHOWN // 2] + shown[-SHOWN // 2 :]
     rows = [
         [
-            f"{one.classical_epsilon:g}",
-            "no claim" if fitted.chain is None else f"{one.epsilon:.3f}",
-            "no claim" if fitted.chain is None else f"{one.limit:.3f}",
-            f"{one.classical_year:g}",
+            f"{one.number}",
+            f"{one.published_at}",
+            f"{one.estimate[0]:.6g}",
+            f"{one.estimate_gap**0.5:.4g}",
+            "" if one.truth is None else f"{one.truth[0]:.6g}",
+            "none" if one.epsilon is None else f"{one.epsilon:.6g}",
+            "none" if one.classical is None else f"{one.classical:.6g}",
         ]
-        for one in fitted.claims
+        for one in shown
     ]
-    print_table(screen, "Claims over rounds", columns, rows)
+    screen = console()
+    print_table(screen, escape(result.plan.title), columns, rows)
+    print_facts(screen, [(name, escape(text)) for name, text in result.facts()])

@@ -14,9 +14,13 @@ from click.core import ParameterSource
 from rich.markup import escape
 
 from agewise.cli.console import (
+    AtOnceOption,
     CalibrationOption,
     CapacityOption,
     DeltaOption,
+    DeploymentOption,
+    DropOption,
+    EngineOption,
     EpsilonOption,
     EstimatorOption,
     JsonOption,
@@ -29,9 +33,13 @@ from agewise.cli.console import (
     MechanismOption,
     MixingOption,
     NoiseOption,
+    RootCertificatesOption,
     ScenarioArgument,
     ServerNoiseOption,
+    SlotTimeoutOption,
     StartsAtOption,
+    SuperlinkOption,
+    WaitOption,
     WindowOption,
     client_policy,
     generator,
@@ -47,7 +55,7 @@ from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
 from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS, ledger_file
 from agewise.federation.server import OnMissing, Step
-from agewise.federation.settings import Clock, Engine
+from agewise.federation.settings import Clock
 from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.simulation import Estimate
 from agewise.planning import Plan
@@ -67,7 +75,7 @@ commands = typer.Typer()
 def run_command(
     context: typer.Context,
     scenario: ScenarioArgument = "london",
-    engine: Annotated[Engine, typer.Option(help="What carries the messages.")] = "local",
+    engine: EngineOption = "local",
     clock: Annotated[Clock, typer.Option(help="As fast as possible, or in real time.")] = "virtual",
     slot_seconds: Annotated[
         float, typer.Option(help="Length of a slot by the wall clock; its end is the deadline.")
@@ -102,28 +110,13 @@ def run_command(
     max_release_epsilon: MaxReleaseOption = None,
     window: WindowOption = None,
     allow_server_noise: ServerNoiseOption = True,
-    deployment: Annotated[
-        Path | None,
-        typer.Option("--deployment", "-d", help="With flower: a federation that is up."),
-    ] = None,
-    superlink: Annotated[
-        str | None, typer.Option(help="With flower: HOST:PORT of a SuperLink elsewhere.")
-    ] = None,
-    root_certificates: Annotated[
-        Path | None, typer.Option(help="With --superlink: the CA; without it, no encryption.")
-    ] = None,
-    wait: Annotated[
-        float, typer.Option(help="With flower: seconds to wait for the clients' nodes.")
-    ] = 120.0,
-    slot_timeout: Annotated[
-        float, typer.Option(help="With flower: deadline of a slot by the virtual clock, seconds.")
-    ] = 180.0,
-    at_once: Annotated[
-        int, typer.Option(help="With flower: messages under way at a time, at most.")
-    ] = 100,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="A client that never answers; may be repeated.")
-    ] = None,
+    deployment: DeploymentOption = None,
+    superlink: SuperlinkOption = None,
+    root_certificates: RootCertificatesOption = None,
+    wait: WaitOption = 120.0,
+    slot_timeout: SlotTimeoutOption = 180.0,
+    at_once: AtOnceOption = 100,
+    drop: DropOption = None,
     seed: Annotated[
         int | None, typer.Option(help="Reproducible records and noise: a rehearsal, NOT private.")
     ] = None,

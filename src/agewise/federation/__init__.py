@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
-from agewise.checks import one_of
 from agewise.errors import InvalidInput
 from agewise.federation.journal import RunFolder
 from agewise.federation.local import rehearse, resume_locally, run_locally
@@ -16,12 +14,10 @@ from agewise.federation.result import RunResult, Watcher
 from agewise.federation.round_results import RoundsResult
 from agewise.federation.rounds import resume_rounds, run_rounds
 from agewise.federation.server import OnMissing, RunIncomplete
-from agewise.federation.settings import Clock, Engine
+from agewise.federation.settings import Clock, Engine, refuse_other_engine
 from agewise.federation.sources import DataSource
 from agewise.planning import Plan
 from agewise.privacy.account import Policy
-
-ENGINES: tuple[str, ...] = get_args(Engine)
 
 __all__ = [
     "RoundsResult",
@@ -87,21 +83,20 @@ def run(
     >>> first.model == run(london, rng=np.random.default_rng(1)).model, first.private
     (True, False)
     """
-    one_of("engine", engine, ENGINES)
     if plan.problem.rounds != 1:
         raise InvalidInput(
             "plan", "for many rounds", "a plan for one", "Use run_rounds, or agewise rounds."
         )
-    own = {"ledgers": ledgers, "drop": tuple(drop) or None}
-    flower = {
-        "deployment": deployment,
-        "superlink": superlink,
-        "root_certificates": root_certificates,
-    }
-    for name, value in (own if engine == "flower" else flower).items():
-        if value is not None:
-            other = "local" if engine == "flower" else "flower"
-            raise InvalidInput(name, str(value), f"none with engine {engine!r}", f"Use {other!r}.")
+    gone = tuple(drop)
+    refuse_other_engine(
+        engine,
+        {"ledgers": ledgers, "drop": gone or None},
+        {
+            "deployment": deployment,
+            "superlink": superlink,
+            "root_certificates": root_certificates,
+        },
+    )
     if engine == "local":
         return run_locally(
             plan,
@@ -114,7 +109,7 @@ def run(
             clock=clock,
             slot_seconds=slot_seconds,
             starts_at=starts_at,
-            drop=drop,
+            drop=gone,
             watch=watch,
         )
     from agewise.federation.flower.engine import run_on_flower  # noqa: PLC0415

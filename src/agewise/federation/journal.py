@@ -25,6 +25,8 @@ LONGEST_NAME = 150
 """Letters of a client that go into the name of its ledger."""
 PLAN, SETTINGS, JOURNAL, RECORD = "plan.json", "run.json", "journal.jsonl", "record.json"
 STATEMENT = "statement.md"
+ROUNDS = "rounds.json"
+"""The file of a folder that holds the folders of many rounds."""
 
 
 class RunFolder:
@@ -261,6 +263,9 @@ def how_to_retry(place: RunFolder | None, settings: Settings) -> str:
     """What to do about a run that failed, where it can go on."""
     if place is None or settings.clock == "wall":
         return ""
+    above = place.path.parent
+    if (above / ROUNDS).exists():
+        return f"Once that is repaired: agewise rounds --resume {above}"
     return f"Once that is repaired: agewise run --resume {place.path}"
 
 

@@ -11,26 +11,28 @@ import json
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from agewise.checks import whole
+from agewise.checks import positive, whole
 from agewise.documents import read_document
 from agewise.errors import InvalidInput
 from agewise.federation.hearing import Hearing, releases_in
 from agewise.federation.journal import (
     PLAN,
     RECORD,
+    ROUNDS,
     SETTINGS,
     STATEMENT,
-    RunFolder,
     probe_folder,
     write_whole,
 )
-from agewise.federation.local import LocalRun, refuse_stand_in, resume_locally
+from agewise.federation.local import refuse_stand_in
+from agewise.federation.local_rounds import LocalRounds
 from agewise.federation.result import RunResult, Watcher
 from agewise.federation.round_results import (
     ROUND,
@@ -42,14 +44,23 @@ from agewise.federation.round_results import (
     rounds_statement,
 )
 from agewise.federation.server import OnMissing
-from agewise.federation.settings import Clock, Settings, make_settings
-from agewise.federation.sources import DataSource, RoundRecords, Shifted, load_readings
+from agewise.federation.settings import (
+    Clock,
+    Engine,
+    Settings,
+    make_settings,
+    refuse_other_engine,
+)
+from agewise.federation.sources import (
+    DataSource,
+    SimulatedRecords,
+    load_readings,
+    round_seed,
+)
 from agewise.planning import Plan
 from agewise.planning.heard import can_listen
 from agewise.privacy.account import Policy
 from agewise.wording import in_words
-
-ROUNDS = "rounds.json"
 
 MOST = 100_000
 """Rounds of one run, at most."""
@@ -59,6 +70,7 @@ def run_rounds(
     plan: Plan,
     rng: np.random.Generator | None = None,
     *,
+    engine: Engine = "local",
     rounds: int | None = None,
     folder: Path | str | None = None,
     sources: Mapping[str, DataSource] | Path | str | None = None,
@@ -69,11 +81,54 @@ def run_rounds(
     slot_seconds: float = 60.0,
     starts_at: int = 0,
     drop: Iterable[str] = (),
+    deployment: Path | str | None = None,
+    superlink: str | None = None,
+    root_certificates: Path | str | None = None,
+    wait: float = 120.0,
+    slot_timeout: float = 180.0,
+    at_once: int = 100,
     watch: Watcher | None = None,
     heard: Heard | None = None,
 ) -> RoundsResult:
-    """Carry a plan out again and again in this process. See `agewise.run`."""
-    count = _checked_count(plan, rounds)
+    """Carry a plan out again and again, in this process or on Flower. See `agewise.run`.
+
+    On a `deployment` or `superlink`, `starts_at` counts from the nodes' own `starts_at`, and the
+    server moves it on from round to round; nodes accept no other pace than that of their scenario.
+    """
+    gone, count = tuple(drop), _checked_count(plan, rounds)
+    refuse_other_engine(
+        engine,
+        {"ledgers": ledgers, "drop": gone or None},
+        {
+            "deployment": deployment,
+            "superlink": superlink,
+            "root_certificates": root_certificates,
+        },
+    )
+    settings = make_settings(plan, rng, on_missing, clock, slot_seconds)
+    if engine == "flower":
+        from agewise.federation.flower.rounds import prepare_rounds  # noqa: PLC0415
+
+        place = _checked_folder(folder)
+        settings = replace(
+            settings,
+            wait=positive("wait", wait),
+            slot_timeout=positive("slot_timeout", slot_timeout),
+            at_once=whole("at_once", at_once, 1),
+            deployment=None if deployment is None else str(Path(deployment).resolve()),
+        )
+        settings = prepare_rounds(
+            place,
+            plan,
+            settings,
+            count,
+            superlink=superlink,
+            root_certificates=root_certificates,
+            policy=policy,
+            sources=sources,
+            starts_at=whole("starts_at", starts_at, 0),
+        )
+        return _begin(plan, settings, count, place, None).carry_out(watch, heard)
     if sources is not None and rng is None and ledgers is None:
         raise InvalidInput(
             "ledgers",
@@ -83,26 +138,21 @@ def run_rounds(
         )
     refuse_stand_in(rng is not None, sources)
     settings = replace(
-        make_settings(plan, rng, on_missing, clock, slot_seconds),
+        settings,
         starts_at=whole("starts_at", starts_at, 0),
         policy=policy,
         readings=str(Path(sources).absolute()) if isinstance(sources, str | Path) else None,
         own_sources=isinstance(sources, Mapping),
         ledgers=None if ledgers is None else str(Path(ledgers).absolute()),
-        drop=tuple(drop),
+        drop=gone,
         started=time.time(),
     )
     given = sources if isinstance(sources, Mapping) else None
     if folder is not None:
-        place = Path(folder)
-        _refuse_used(place)
-        place.mkdir(parents=True, exist_ok=True)
-        write_whole(place / PLAN, plan.to_json())
-        _write_settings(place, settings, count)
-        return _Fold(plan, settings, count, place, given).carry_out(watch, heard)
+        place = _checked_folder(folder)
+        return _begin(plan, settings, count, place, given).carry_out(watch, heard)
     with tempfile.TemporaryDirectory() as temporary:
-        place = Path(temporary)
-        return _Fold(plan, settings, count, place, given).carry_out(watch, heard)
+        return _Fold(plan, settings, count, Path(temporary), given).carry_out(watch, heard)
 
 
 def resume_rounds(
@@ -172,7 +222,25 @@ def _write_settings(place: Path, settings: Settings, count: int) -> None:
     write_whole(place / ROUNDS, json.dumps(document, indent=2, allow_nan=False))
 
 
-def _refuse_used(folder: Path) -> None:
+def _begin(
+    plan: Plan,
+    settings: Settings,
+    count: int,
+    place: Path,
+    sources: Mapping[str, DataSource] | None,
+) -> _Fold:
+    """Write down what a run needs to be resumed, before its first round."""
+    place.mkdir(parents=True, exist_ok=True)
+    write_whole(place / PLAN, plan.to_json())
+    _write_settings(place, settings, count)
+    return _Fold(plan, settings, count, place, sources)
+
+
+def _checked_folder(path: Path | str | None) -> Path:
+    """Refuse a folder that holds a run already, or cannot be made."""
+    if path is None:
+        raise InvalidInput("folder", "None", "a folder for the run", "Flower needs one.")
+    folder = Path(path)
     if (folder / ROUNDS).exists() or (folder / SETTINGS).exists():
         raise InvalidInput(
             "run folder",
@@ -181,6 +249,22 @@ def _refuse_used(folder: Path) -> None:
             "Resume that run, or give another folder.",
         )
     probe_folder("run folder", folder)
+    return folder
+
+
+class Carrier(Protocol):
+    """Carries single rounds out: the clients of this process, or the nodes of a federation."""
+
+    def carry_out(
+        self, folder: Path, settings: Settings, before: int, watch: Watcher | None
+    ) -> RunResult:
+        """Carry out a round that so many slots lie `before`, or go on with it, in its folder."""
+
+    def records(self, before: int) -> Mapping[str, DataSource]:
+        """Each client's records in such a round, as far as they are known here."""
+
+    def close(self) -> None:
+        """End what was started for the rounds."""
 
 
 class _Fold:
@@ -200,20 +284,28 @@ class _Fold:
             last = (count - 1) * self.every + plan.problem.aggregate_at
             sources = load_readings(settings.readings, last)
         self.sources = sources
-        self.paths: dict[str, RoundRecords] = {}
         self.hearing = Hearing(plan.problem) if can_listen(plan.problem) else None
 
     def carry_out(self, watch: Watcher | None, heard: Heard | None) -> RoundsResult:
         """Go through the rounds that are not done yet."""
         done: list[Round] = []
-        for number in range(1, self.count + 1):
-            done.append(self._round(number, watch))
-            if heard is not None:
-                heard(done[-1], self.count)
-            result = self._result(done)
-            write_whole(self.place / RECORD, result.to_json())
-            write_whole(self.place / STATEMENT, rounds_statement(result, self._statement(number)))
+        with closing(self._carrier()) as carrier:
+            for number in range(1, self.count + 1):
+                done.append(self._round(carrier, number, watch))
+                if heard is not None:
+                    heard(done[-1], self.count)
+                result = self._result(done)
+                write_whole(self.place / RECORD, result.to_json())
+                total = rounds_statement(result, self._statement(number))
+                write_whole(self.place / STATEMENT, total)
         return self._result(done)
+
+    def _carrier(self) -> Carrier:
+        if self.settings.engine == "local":
+            return LocalRounds(self.plan, self.settings, self.place, self.sources)
+        from agewise.federation.flower.rounds import FlowerRounds  # noqa: PLC0415
+
+        return FlowerRounds(self.plan, self.settings, self.place)
 
     def _statement(self, number: int) -> dict[str, Any]:
         """The statement of a round that is done, from its folder."""
@@ -225,7 +317,7 @@ class _Fold:
         private = not self.settings.stand_in
         return RoundsResult(self.settings.run, self.plan, tuple(done), private)
 
-    def _round(self, number: int, watch: Watcher | None) -> Round:
+    def _round(self, carrier: Carrier, number: int, watch: Watcher | None) -> Round:
         """Carry one round out, or go on with it; one that is done is read from its folder."""
         folder = self.place / f"{number:05d}"
         finished = finished_round(folder)
@@ -233,58 +325,42 @@ class _Fold:
             if self.hearing is not None:
                 self.hearing.add(self._releases(folder, number))
             return finished
-        settings, sources = self._settings(number), self._sources(number)
-        if (folder / SETTINGS).exists():
-            result = resume_locally(folder, sources=sources, watch=watch)
-        else:  # nothing was ordered yet: orders follow the settings
-            run = LocalRun(self.plan, settings, sources, None)
-            run.prepare(folder)
-            opened = RunFolder.create(folder, self.plan, settings)
-            result = run.carry_out(opened, watch)
-        done = self._told(number, result, folder)
+        before = (number - 1) * self.every
+        result = carrier.carry_out(folder, self._settings(number), before, watch)
+        done = self._told(number, result, folder, carrier.records(before))
         write_whole(folder / ROUND, json.dumps(in_words(asdict(done)), allow_nan=False))
         return done
 
     def _settings(self, number: int) -> Settings:
         """What one round is told: its own name and seed, and slots that are later."""
         before, base = (number - 1) * self.every, self.settings
-        seed = int(np.random.default_rng([base.seed, number]).integers(2**63))
-        ledgers = base.ledgers or str((self.place / "ledgers").absolute())
         return replace(
             base,
             run=f"{base.run}-{number:05d}",
-            seed=seed,
+            seed=round_seed(base.seed, number),
             starts_at=base.starts_at + before,
             started=base.started + before * base.slot_seconds,
-            ledgers=ledgers,
-            readings=None,
-            own_sources=True,
         )
 
-    def _sources(self, number: int) -> dict[str, DataSource]:
-        before = (number - 1) * self.every
-        if self.sources is not None:
-            return {name: Shifted(one, before) for name, one in self.sources.items()}
-        for client in self.plan.problem.clients:
-            if client.name not in self.paths:
-                self.paths[client.name] = RoundRecords(client, self.settings.seed)
-        return {name: one.later(before) for name, one in self.paths.items()}
-
-    def _truth(self, number: int) -> tuple[float, ...]:
-        """The mean of all clients' simulated records at aggregation."""
-        problem = self.plan.problem
-        slot = (number - 1) * self.every + problem.aggregate_at
-        total: Any = 0.0
+    def _truth(self, records: Mapping[str, DataSource]) -> tuple[float, ...] | None:
+        """The mean of all clients' records at aggregation, where they are simulated."""
+        problem, total = self.plan.problem, np.zeros(self.plan.problem.width)
+        last = problem.aggregate_at
         for weight, client in zip(problem.weights, problem.clients, strict=True):
+            source = records.get(client.name)
+            if not isinstance(source, SimulatedRecords):
+                return None
             table = problem.learner.table(client.process.states)
-            total = total + weight * table[self.paths[client.name].at(slot)].mean(axis=0)
-        return tuple(np.asarray(total).tolist())
+            total = total + weight * source.present(last, last, client.samples, table)
+        return tuple(total.tolist())
 
     def _releases(self, folder: Path, number: int) -> dict[str, Any]:
         run, before = self._settings(number).run, (number - 1) * self.every
         return releases_in(folder, self.plan, run, not self.settings.stand_in, before)
 
-    def _told(self, number: int, result: RunResult, folder: Path) -> Round:
+    def _told(
+        self, number: int, result: RunResult, folder: Path, records: Mapping[str, DataSource]
+    ) -> Round:
         totals = [
             (one.total_aged_epsilon, one.total_classical_epsilon)
             for one in result.statement.clients
@@ -304,7 +380,7 @@ class _Fold:
             estimate=estimate,
             estimate_gap=gap,
             realised_loss=result.realised_loss,
-            truth=None if result.realised_loss is None else self._truth(number),
+            truth=None if result.realised_loss is None else self._truth(records),
             epsilon=max((aged for aged, _ in totals), default=None),
             classical=max((spent for _, spent in totals), default=None),
             participants=len(result.participants),

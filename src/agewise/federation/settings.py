@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import quote
 
 import numpy as np
@@ -21,6 +21,7 @@ from agewise.privacy.account import Policy
 Engine = Literal["local", "flower"]
 Clock = Literal["virtual", "wall"]
 CLOCKS: tuple[str, ...] = get_args(Clock)
+ENGINES: tuple[str, ...] = get_args(Engine)
 LONGEST_SLOT = 1e7
 """Seconds of a slot by the wall clock, at most: four months."""
 
@@ -49,6 +50,15 @@ class Settings:
     slot_timeout: float = 0.0
     at_once: int = 100
     submitted: bool = False
+
+
+def refuse_other_engine(engine: Engine, local: dict[str, Any], flower: dict[str, Any]) -> None:
+    """Refuse choices that only the other engine knows, by their names; None: not given."""
+    one_of("engine", engine, ENGINES)
+    other: Engine = "local" if engine == "flower" else "flower"
+    for name, value in (local if engine == "flower" else flower).items():
+        if value is not None:
+            raise InvalidInput(name, str(value), f"none with engine {engine!r}", f"Use {other!r}.")
 
 
 def make_settings(

@@ -37,6 +37,11 @@ def client_generator(seed: int, name: str, purpose: str) -> np.random.Generator:
     return np.random.default_rng([seed, int.from_bytes(digest[:16])])
 
 
+def round_seed(seed: int, number: int) -> int:
+    """The seed of the stand-ins of one round among many."""
+    return int(np.random.default_rng([seed, number]).integers(2**63))
+
+
 class SimulatedRecords:
     """Records drawn from the client's own law and process, and followed until aggregation."""
 

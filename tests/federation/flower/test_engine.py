@@ -3,51 +3,24 @@
 Flower's processes are left out: what is submitted runs on a grid in this process.
 """
 
-import contextlib
 import json
 
 import numpy as np
 import pytest
-from flwr.app import Context, Error, Message, RecordDict
-from grid import InProcessGrid, Node
+from flwr.app import Error, Message
 from typer.testing import CliRunner
 
 import agewise as aw
 from agewise.cli import app
 from agewise.federation.checking import check_run
-from agewise.federation.flower import client_app, engine
-from agewise.federation.flower.deployment import Deployment, init_deployment
+from agewise.federation.flower.deployment import init_deployment
 from agewise.federation.flower.publication import RESULT, STEPS, folder_in
-from agewise.federation.flower.server_app import make_server_app
 from agewise.federation.flower.submission import Submission
 from agewise.privacy.ledger import LedgerDamaged
 
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)
 NAMES = [c.name for c in PROBLEM.clients]
-
-
-@pytest.fixture
-def federation(monkeypatch):
-    """Nodes by client; what is submitted runs on them at once, and publishes as it would."""
-    nodes, grids = {name: Node(client_app.app, None) for name in NAMES}, []
-    monkeypatch.setattr(engine, "bring_up", lambda *_, **__: None)
-    monkeypatch.setattr(engine, "bring_down", lambda _: None)
-    monkeypatch.setattr(Submission, "_status", lambda _: "finished:completed")
-
-    def submit(deployment, app):
-        for one in Deployment.load(deployment.folder).nodes:
-            path = deployment.folder / one.folder / "node.toml"
-            nodes[one.name].config = {"agewise-config": str(path)}
-        grids.append(InProcessGrid(nodes.values()))
-        context = Context(len(grids), 0, {}, RecordDict(), {})
-        monkeypatch.setenv("FLWR_HOME", deployment.environment["FLWR_HOME"])
-        with contextlib.suppress(aw.RunIncomplete, LedgerDamaged):
-            make_server_app(app / "agewise_run")(grids[-1], context)
-        return str(len(grids))
-
-    monkeypatch.setattr(engine, "submit", submit)
-    return nodes, grids
 
 
 def refusing(kind, word):

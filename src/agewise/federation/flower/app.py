@@ -35,10 +35,17 @@ clientapp = "agewise_run.client_app:app"
 """
 
 
-def write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deployment) -> Path:
+def write_app(
+    folder: Path,
+    plan: Plan,
+    settings: Settings,
+    deployment: Deployment,
+    before: int | None = None,
+) -> Path:
     """Write the Flower app of a run: the plan, and two modules that point to ours.
 
-    Every node gets it, so nothing that a client has uploaded may be in it.
+    Every node gets it, so nothing that a client has uploaded may be in it. `before`: the slots
+    before it, where the run is one round among many.
     """
     code = folder / "agewise_run"
     code.mkdir(parents=True, exist_ok=True)
@@ -58,6 +65,7 @@ def write_app(folder: Path, plan: Plan, settings: Settings, deployment: Deployme
         "at_once": settings.at_once,
         "seed": settings.seed if settings.stand_in else None,
         "resumed": settings.submitted,
+        "before": before,
     }
     (code / "settings.json").write_text(json.dumps(sent), encoding="utf-8")
     (code / "client_app.py").write_text(

@@ -24,8 +24,11 @@ REASONS: tuple[str, ...] = get_args(RefusalReason)
 app = ClientApp()
 
 
-def node_of(context: Context) -> Node:
-    """The node that this process belongs to, by the configuration it was started with."""
+def node_of(context: Context, before: int | None = None) -> Node:
+    """The node that this process belongs to, by the configuration it was started with.
+
+    `before`: how many slots lie before a round of many (see `before_in`).
+    """
     path = context.node_config.get(CONFIG_KEY)
     if not isinstance(path, str):
         raise InvalidInput(
@@ -34,7 +37,7 @@ def node_of(context: Context) -> Node:
             "the path of this node's TOML file",
             f"Start the node with --node-config '{CONFIG_KEY}=\"node.toml\"'.",
         )
-    return Node(path)
+    return Node(path, before)
 
 
 def reply_to(message: Message, **fields: str | float | int) -> Message:
@@ -49,7 +52,7 @@ def introduce(message: Message, context: Context) -> Message:
     If the message carries an order, try it first, release nothing, and refuse if `answer` would.
     """
     try:
-        node = node_of(context)
+        node = node_of(context, before_in(message))
         if RECORD in message.content and "order" in message.content[RECORD]:
             node.rehearse(order_in(message))
     except Exception as error:
@@ -61,7 +64,7 @@ def introduce(message: Message, context: Context) -> Message:
 def answer(message: Message, context: Context) -> Message:
     """Carry an order out: the stored bytes, or one word of refusal. Details stay in this log."""
     try:
-        payload, clipped = node_of(context).answer(order_in(message))
+        payload, clipped = node_of(context, before_in(message)).answer(order_in(message))
     except Exception as error:
         return refuse(message, error)
     if clipped:
@@ -74,6 +77,22 @@ def order_in(message: Message) -> Order:
     if RECORD not in message.content or "order" not in message.content[RECORD]:
         raise BadMessage("malformed", f"a message without an order in the record {RECORD!r}")
     return Order.decode(str(message.content[RECORD]["order"]).encode())
+
+
+def before_in(message: Message) -> int | None:
+    """How many slots lie before the round that a message is about; None: no round of many."""
+    before = (message.content.config_records.get(RECORD) or ConfigRecord()).get("before")
+    if before is not None and not isinstance(before, int):
+        raise BadMessage("malformed", f"before is {before!r}; allowed: a number of slots")
+    return before
+
+
+def told(order: Order, before: int | None) -> ConfigRecord:
+    """The record of a message that carries an order, of a round of many with what lies before."""
+    record = ConfigRecord({"order": order.encode().decode()})
+    if before is not None:
+        record["before"] = before
+    return record
 
 
 def refuse(message: Message, error: Exception) -> Message:

@@ -38,7 +38,14 @@ from agewise.federation.client import (
     release_event,
     stand_in_noise,
 )
-from agewise.federation.flower.client_app import RECORD, node_of, order_in, refuse
+from agewise.federation.flower.client_app import (
+    RECORD,
+    before_in,
+    node_of,
+    order_in,
+    refuse,
+    told,
+)
 from agewise.federation.flower.node import Node
 from agewise.federation.flower.transport import introductions
 from agewise.federation.messages import BadMessage, Order
@@ -78,7 +85,8 @@ def age_dp_mod(clip: float, arrays: str = "arrays") -> Mod:
         if message.metadata.message_type.split(".")[0] != MessageType.TRAIN:
             return call_next(message, context)
         try:
-            node, order, before = node_of(context), order_in(message), _before(message, arrays)
+            node, order = node_of(context, before_in(message)), order_in(message)
+            before = _before(message, arrays)
 
             def reply_with(event: Event) -> Message:
                 return _reply(message, before, arrays, event, node.client.samples)
@@ -86,6 +94,7 @@ def age_dp_mod(clip: float, arrays: str = "arrays") -> Mod:
             with Ledger(node.ledger) as ledger:
                 stored = ledger.find(order.run)
                 if stored is None:
+                    node.refuse_round(order, ledger)
                     own = _terms(node, order, bound)
                     reply = call_next(message, context)
                     if reply.has_error():
@@ -93,7 +102,10 @@ def age_dp_mod(clip: float, arrays: str = "arrays") -> Mod:
                     norm = MECHANISMS[own.target.mechanism].norm
                     update = _clipped(_update(reply, before, arrays), bound, norm)
                     stored = _release(node, ledger, order, update, own, reply_with)
-            return reply_with(stored)
+                answer = reply_with(stored)
+                if stored.private:
+                    answer.content.config_records[RECORD].update(_spent(node, ledger, stored))
+            return answer
         except Exception as error:
             return refuse(message, error)
 
@@ -105,10 +117,17 @@ class PlanHelper:
 
     Give every round its own `run` name: each is a release, and each is accounted for. `keyed`
     says which node has which client's key (`Deployment.load(folder).node_numbers()`), so that no
-    node can take another's name; without it, nodes are believed.
+    node can take another's name; without it, nodes are believed. `before`: how many slots lie
+    before the round, of a plan for many (`AgedStrategy` sees to names and slots).
     """
 
-    def __init__(self, plan: Plan, run: str, keyed: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        run: str,
+        keyed: Mapping[str, int] | None = None,
+        before: int | None = None,
+    ) -> None:
         if plan.problem.noise == "server":
             raise InvalidInput(
                 "plan",
@@ -116,7 +135,7 @@ class PlanHelper:
                 "noise by each client, in an app of one's own",
                 "Nobody would draw the noise: plan with noise client, or use agewise run.",
             )
-        self.plan, self.run, self.keyed = plan, run, keyed
+        self.plan, self.run, self.keyed, self.before = plan, run, keyed, before
         self.server = Server(plan, run)
 
     def nodes(self, grid: Grid) -> dict[str, int]:
@@ -144,7 +163,7 @@ class PlanHelper:
         for one in self.plan.assignments:
             if one.client == client:
                 order = next(o for o in self.server.orders(one.collect_at) if o.client == client)
-                return ConfigRecord({"order": order.encode().decode()})
+                return told(order, self.before)
         raise InvalidInput("client", repr(client), "a client of the plan")
 
 
@@ -232,6 +251,13 @@ def _release(
     return ledger.release(
         order.run, make, profile.policy, node.client.process, profile.method, profile.law
     )
+
+
+def _spent(node: Node, ledger: Ledger, stored: Event) -> dict[str, float]:
+    """What all releases of this client's ledger add up to, as seen when this one is published."""
+    profile = node.profile
+    total = ledger.total(node.client.process, stored.aggregate_at, profile.method, profile.law)
+    return {"total_aged": total.aged, "total_classical": total.classical}
 
 
 def _reply(

@@ -6,6 +6,7 @@ Written on the node's side and read there only; nothing in it comes from the ser
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tomllib
 from dataclasses import replace
@@ -20,13 +21,21 @@ from agewise.errors import InvalidInput
 from agewise.federation.client import (
     ClientAgent,
     Draw,
+    OrderRefused,
     Profile,
     private_noise,
     stand_in_noise,
 )
 from agewise.federation.journal import probe_folder
 from agewise.federation.messages import Order
-from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
+from agewise.federation.sources import (
+    DataSource,
+    RoundRecords,
+    Shifted,
+    SimulatedRecords,
+    load_readings,
+    round_seed,
+)
 from agewise.privacy.account import Policy
 from agewise.privacy.ledger import Ledger
 from agewise.problem import Problem
@@ -56,10 +65,15 @@ class NodeConfig(Entry):
 
 
 class Node:
-    """A node that has read its configuration."""
+    """A node that has read its configuration.
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+    `before` is how many slots lie before slot 1 of the round that is ordered, counted from the
+    node's own `starts_at`; None: no round of many. The server says so, and the node's own scenario
+    which rounds there are.
+    """
+
+    def __init__(self, path: Path | str, before: int | None = None) -> None:
+        self.path, self.before = Path(path), before
         try:
             document = tomllib.loads(self.path.read_text(encoding="utf-8"))
             self.config = read_document(NodeConfig, document, str(path))
@@ -87,7 +101,8 @@ class Node:
     @property
     def profile(self) -> Profile:
         """What this node's client knows and demands."""
-        return Profile.of(self.client, self.problem, self.config.policy, self.config.starts_at)
+        starts_at = self.config.starts_at + (self.before or 0)
+        return Profile.of(self.client, self.problem, self.config.policy, starts_at)
 
     def answer(self, order: Order) -> tuple[bytes, int]:
         """Carry an order out; return the bytes to send and how many readings were clipped.
@@ -98,6 +113,7 @@ class Node:
             stored = ledger.find(order.run)
             if stored is not None:
                 return stored.payload, 0
+            self.refuse_round(order, ledger)
             agent = ClientAgent(
                 self.profile, self._source(order.aggregate_at), ledger, self._noise()
             )
@@ -105,6 +121,7 @@ class Node:
 
     def check(self, order: Order) -> None:
         """Raise if this node's configuration alone forbids an order; touch no records or ledger."""
+        self.refuse_round(order, None)
         unread = SimulatedRecords(self.client, 0)
         ClientAgent(self.profile, unread, None, self._noise()).check(order)
 
@@ -118,12 +135,46 @@ class Node:
                     return
             else:
                 probe_folder("ledger", self.ledger.parent)
+            self.refuse_round(order, ledger)
             source = self._source(order.aggregate_at)
             ClientAgent(self.profile, source, ledger, self._noise()).rehearse(order)
 
+    def refuse_round(self, order: Order, ledger: Ledger | None) -> None:
+        """Raise if a round is none of this node's scenario, or lies before one it has answered.
+
+        Guarantees
+            Rounds that are answered begin a multiple of `every` slots after `starts_at`, are none
+            but the scenario's `rounds`, and come in order, whatever the server says.
+        """
+        if self.before is None:
+            return
+        name, every, rounds = self.client.name, self.problem.every, self.problem.rounds
+        if every is None:
+            raise OrderRefused(f"a round among many; client {name!r} allows one round only")
+        last = math.inf if rounds is None else (rounds - 1) * every
+        if self.before % every or not 0 <= self.before <= last:
+            up_to = "" if rounds is None else f" up to {last}"
+            raise OrderRefused(
+                f"{self.before} slots lie before the round in the order; client {name!r} allows "
+                f"multiples of {every}{up_to}"
+            )
+        answered = (
+            0 if ledger is None else max((e.aggregate_at for e in ledger.events()), default=0)
+        )
+        published_at = order.aggregate_at + self.profile.starts_at
+        if published_at < answered:
+            raise OrderRefused(
+                f"the round is published in slot {published_at}; client {name!r} has answered one "
+                f"for slot {answered}. Begin later (--starts-at)"
+            )
+
     def _noise(self) -> Draw:
         seed = self.config.stand_in_seed
-        return private_noise if seed is None else stand_in_noise(seed, self.client.name)
+        if seed is None:
+            return private_noise
+        if self.before is not None:
+            seed = round_seed(seed, self.before // (self.problem.every or 1) + 1)
+        return stand_in_noise(seed, self.client.name)
 
     @property
     def ledger(self) -> Path:
@@ -133,17 +184,19 @@ class Node:
         return place
 
     def _source(self, aggregate_at: int) -> DataSource:
-        records = self.config.records
+        records, before = self.config.records, self.before
         if isinstance(records, _Simulated):
-            return SimulatedRecords(self.client, records.seed)
-        sources = load_readings(self.path.parent / records.path, aggregate_at)
+            if before is None:
+                return SimulatedRecords(self.client, records.seed)
+            return RoundRecords(self.client, records.seed).later(before)
+        sources = load_readings(self.path.parent / records.path, (before or 0) + aggregate_at)
         if self.client.name not in sources:
             raise InvalidInput(
                 f"readings of client {self.client.name!r}",
                 f"none in {records.path}",
                 "the client's own records",
             )
-        return sources[self.client.name]
+        return Shifted(sources[self.client.name], before or 0)
 
 
 def write_node(
@@ -170,7 +223,8 @@ def write_node(
 
 HEADER = """\
 # What this node knows and demands. Read on this node only; the server never sees it.
-# scenario: its process, records and target. policy: what all its releases together may reach.
+# scenario: its process, records, target and rounds, of which it takes part in no others.
+# policy: what all its releases together may reach.
 # policy.allow_server_noise = false: never send a mean to which the server is to add the noise.
 # records: { kind = "simulated", seed = 1 } or { kind = "readings", path = "meters.parquet" }.
 # stand_in_seed, if present, makes the noise reproducible and therefore NOT private.

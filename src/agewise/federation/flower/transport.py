@@ -21,7 +21,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from agewise.federation.engine import Reply
-from agewise.federation.flower.client_app import RECORD, refusal_in
+from agewise.federation.flower.client_app import RECORD, refusal_in, told
 from agewise.federation.messages import Order
 from agewise.federation.server import OnMissing, RunIncomplete, Step
 from agewise.wording import listed
@@ -60,6 +60,8 @@ class FlowerSettings:
     """Of the server's own stand-in."""
     resumed: bool = False
     """Whether the run was submitted before, so that the server's ledger must know of it."""
+    before: int | None = None
+    """How many slots lie before it, where the run is one round among many."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,9 @@ def _said(message: Message) -> tuple[str, float]:
     return name, float(shown)
 
 
-def _query(node: int, life: float, order: Order | None = None) -> Message:
-    asked = {"who": 1} if order is None else {"order": order.encode().decode()}
-    return Message(RecordDict({RECORD: ConfigRecord({**asked})}), node, INTRODUCE, ttl=life)
+def _query(node: int, life: float, asked: ConfigRecord | None = None) -> Message:
+    record = ConfigRecord({"who": 1}) if asked is None else asked
+    return Message(RecordDict({RECORD: record}), node, INTRODUCE, ttl=life)
 
 
 def _push(grid: Grid, messages: list[Message]) -> list[str]:
@@ -240,10 +242,10 @@ class FlowerTransport:
                 self.nodes.pop(name, None)
 
     def _message(self, order: Order, kind: str, life: float) -> Message:
-        node = self.nodes[order.client]
+        node, record = self.nodes[order.client], told(order, self.settings.before)
         if kind == INTRODUCE:
-            return _query(node, life, order if self.trying else None)
-        content = RecordDict({RECORD: ConfigRecord({"order": order.encode().decode()})})
+            return _query(node, life, record if self.trying else None)
+        content = RecordDict({RECORD: record})
         return Message(content, node, kind, ttl=life, group_id=f"slot-{order.collect_at}")
 
     def _lives(self, sent: _Sent) -> bool:
