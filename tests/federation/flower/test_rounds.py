@@ -239,8 +239,9 @@ def test_guarantee_a_node_refuses_a_round_before_one_that_it_has_answered(tmp_pa
     sent, _ = node_for(tmp_path, PROBLEM, 5 * EVERY).answer(orders(PLAN, "sixth")[NAMES[0]])
     early = orders(PLAN, "second")[NAMES[0]]
     for act in ("rehearse", "answer"):
-        with pytest.raises(OrderRefused, match=f"has answered one for slot {6 * EVERY}"):
-            getattr(node_for(tmp_path, PROBLEM, EVERY), act)(early)
+        for before in (EVERY, None):
+            with pytest.raises(OrderRefused, match=f"has answered one for slot {6 * EVERY}"):
+                getattr(node_for(tmp_path, PROBLEM, before), act)(early)
     again, _ = node_for(tmp_path, PROBLEM, EVERY).answer(orders(PLAN, "sixth")[NAMES[0]])
     assert again == sent
 
