@@ -27,6 +27,7 @@ from agewise.federation.server import Server
 from agewise.federation.settings import Settings
 from agewise.planning import Plan
 from agewise.privacy.account import Policy
+from agewise.privacy.ledger import Ledger, LedgerDamaged
 
 
 class Federation:
@@ -200,8 +201,14 @@ def _refuse_other(deployment: Deployment, plan: Plan, before: int | None) -> Non
         for order in server.orders(slot):
             if order.client not in here:
                 continue
+            node = Node(folders[order.client] / "node.toml", before)
             try:
-                Node(folders[order.client] / "node.toml", before).check(order)
+                node.check(order)
+                with (
+                    contextlib.suppress(InvalidInput, LedgerDamaged),  # for the node to say
+                    Ledger.read(node.ledger) as ledger,
+                ):
+                    node.refuse_round(order, ledger)
             except OrderRefused as refusal:
                 raise InvalidInput(
                     "plan",

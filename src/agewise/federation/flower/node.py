@@ -146,16 +146,16 @@ class Node:
             Rounds that are answered begin a multiple of `every` slots after `starts_at`, are none
             but the scenario's `rounds`, and come in order, whatever the server says.
         """
-        if self.before is None:
-            return
         name, every, rounds = self.client.name, self.problem.every, self.problem.rounds
         if every is None:
+            if self.before is None:
+                return
             raise OrderRefused(f"a round among many; client {name!r} allows one round only")
-        last = math.inf if rounds is None else (rounds - 1) * every
-        if self.before % every or not 0 <= self.before <= last:
+        before, last = self.before or 0, math.inf if rounds is None else (rounds - 1) * every
+        if before % every or not 0 <= before <= last:
             up_to = "" if rounds is None else f" up to {last}"
             raise OrderRefused(
-                f"{self.before} slots lie before the round in the order; client {name!r} allows "
+                f"{before} slots lie before the round in the order; client {name!r} allows "
                 f"multiples of {every}{up_to}"
             )
         answered = (

@@ -79,6 +79,9 @@ class FlowerRounds:
             opened, _, settings = RunFolder.reopen(folder)
         else:
             settings = self._timed(settings, before)
+            if self.federation.own:  # so that `agewise check` finds them from a round's folder
+                nodes = self.federation.deployment.folder / "nodes"
+                settings = replace(settings, ledgers=str(nodes))
             opened = RunFolder.create(folder, self.plan, settings)
         records = self.records(before)
         known = len(records) == len(self.plan.problem.clients)
