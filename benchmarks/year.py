@@ -10,11 +10,11 @@ Xiao and Papadias 2014), which is a weaker promise. `python -m benchmarks year`.
 import time
 
 import numpy as np
-from numpy.typing import NDArray
 
 import agewise as aw
 from agewise.arrays import Array, draw_states
 from agewise.knowledge import Heard, filter_heard
+from agewise.privacy.steady import Promise
 
 ROUNDS, EVERY, SEEDS, SAMPLES = 365, 10, 40, 100
 LEVEL = aw.Level(loading=20.0, correlation=0.98)
@@ -149,7 +149,8 @@ def one_target(chains: list[aw.MarkovChain], epsilon: float, rng: np.random.Gene
             told = np.mean([w_event(one, epsilon, w, absorb, rng) for one in means], axis=0)
             name = f"w-event budget {'absorption' if absorb else 'division'}"
             report(name, f"classical, any {w} rounds", told, target)
-    for promise in ("every_moment", "present"):
+    promises: tuple[Promise, ...] = ("every_moment", "present")
+    for promise in promises:
         spent = _spent(chains, fresh, epsilon, promise)
         noised = np.stack(
             [
@@ -176,7 +177,7 @@ def one_target(chains: list[aw.MarkovChain], epsilon: float, rng: np.random.Gene
 
 
 def _spent(
-    chains: list[aw.MarkovChain], ages: list[int], epsilon: float, promise: str
+    chains: list[aw.MarkovChain], ages: list[int], epsilon: float, promise: Promise
 ) -> list[float]:
     return [
         aw.affordable_epsilon(chain, EVERY, epsilon, age, promise)
@@ -186,8 +187,8 @@ def _spent(
 
 def main() -> None:
     start = time.perf_counter()
-    chains: list[NDArray[np.float64] | aw.MarkovChain] = []
-    chains = [client.process for client in aw.scenarios.for_ever().clients]
+    processes = [client.process.homogeneous for client in aw.scenarios.for_ever().clients]
+    chains = [chain for chain in processes if chain is not None]
     rng = np.random.default_rng(1)
     for epsilon in (0.1, 1.0):
         one_target(chains, epsilon, rng)

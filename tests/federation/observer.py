@@ -1,6 +1,7 @@
 """Whoever sees everything: an account of its own of what every client has let out."""
 
 import contextlib
+import itertools
 import json
 import sqlite3
 
@@ -70,14 +71,16 @@ class Observer:
 
     def account(self, client):
         """Each upload's totals are those of the releases up to it, as NumPy adds them up."""
-        known = []
+        known, stated = [], {}
         process = {c.name: c.process for c in self.plan.problem.clients}[client]
         for payload, collect_at, aggregate_at in self.recorded(client).values():
             facts = json.loads(payload)
             known.append((collect_at, facts["classical_epsilon"]))
             if not np.isclose(facts["total_classical"], sum(e for _, e in known), rtol=1e-9):
                 self.violated(f"{client} claims a classical total that is not the sum")
-            total = carried(process, known, aggregate_at)
+            alone = min(facts["aged_epsilon"], formula(process, collect_at, aggregate_at, facts))
+            stated[aggregate_at] = max(alone, stated.get(aggregate_at, 0.0))
+            total = max(carried(process, known, aggregate_at), stated[aggregate_at])
             if not np.isclose(facts["total_aged"], total, rtol=1e-6):
                 self.violated(f"{client} claims {facts['total_aged']} in all, it is {total}")
             if total > self.limit * (1 + 1e-6):
@@ -165,14 +168,51 @@ class Observer:
 
 
 def carried(chain, releases, until):
-    """The aged total about a slot, by the recursion along the chain; `releases` in their order."""
-    loss, last = 0.0, None
+    """The aged total about a slot, by pairwise losses along the chain; `releases` in order."""
     moves, law = np.asarray(chain.transition), np.asarray(chain.stationary)
+    apart = 1 - np.eye(len(law))
+    losses, last = 0 * apart, None
     for slot, epsilon in [*releases, (until, 0.0)]:
         if last is not None:
             forward = np.linalg.matrix_power(moves, slot - last)
-            backward = (law[:, None] * forward / law).T
-            delta = np.abs(backward[:, None] - backward).sum(axis=2).max() / 2
-            loss = np.log1p(delta * np.expm1(loss))
-        loss, last = loss + epsilon, slot
-    return loss
+            losses = aged(losses, (law[:, None] * forward / law).T)
+        losses, last = losses + epsilon * apart, slot
+    return losses.max()
+
+
+def formula(chain, collect_at, aggregate_at, facts):
+    """The aged ε of one release by the paper's formula: a total is not stated below it."""
+    law = np.asarray(chain.stationary)
+    forward = np.linalg.matrix_power(np.asarray(chain.transition), aggregate_at - collect_at)
+    rows = (law[:, None] * forward / law).T
+    delta = np.abs(rows[:, None] - rows).sum(axis=2).max() / 2
+    return np.log1p(delta * np.expm1(facts["classical_epsilon"]))
+
+
+def aged(losses, rows):
+    """max ln(rows[y]·v / rows[y′]·v) over v with v(x) ≤ e^{losses[x, x′]} v(x′), for all y, y′.
+
+    The cone has at most as many tight constraints at an extreme ray as it takes to fix v: each
+    choice of one state above each other one, or below it, is tried.
+    """
+    size = len(losses)
+    tried = [np.ones(size)]
+    for parents in itertools.product(range(size), repeat=size - 1):
+        for signs in itertools.product((1, -1), repeat=size - 1):
+            logs = {0: 0.0}
+            edges = list(zip(range(1, size), parents, signs, strict=True))
+            while edges:
+                ready = [edge for edge in edges if edge[1] in logs]
+                if not ready:
+                    break
+                for state, parent, sign in ready:
+                    tight = losses[state, parent] if sign > 0 else -losses[parent, state]
+                    logs[state] = logs[parent] + tight
+                edges = [edge for edge in edges if edge[0] not in logs]
+            if len(logs) == size:
+                v = np.array([logs[x] for x in range(size)])
+                if (v[:, None] - v <= losses + 1e-12).all():
+                    tried.append(np.exp(v - v.max()))
+    told = np.array(tried) @ rows.T
+    ratios = np.log(told[:, :, None] / told[:, None, :]).max(axis=0)
+    return np.maximum(ratios, 0.0)
