@@ -130,8 +130,10 @@ def believe(patch):
 def redraw(patch):
     """A server that draws anew whenever it publishes."""
 
+    call = OneDraw.__call__
+
     def forgetful(draw, due):
-        return OneDraw(draw.run, None)(due)
+        return call(OneDraw(draw.run, None), due)
 
     patch.setattr(OneDraw, "__call__", forgetful)
 
