@@ -61,6 +61,11 @@ class Target:
         """Whether more is promised than about the present after one release."""
         return self.rounds != 1 or self.promise != "present"
 
+    @property
+    def counted_rounds(self) -> int | None:
+        """Rounds that the noise is set for; the rule about every moment knows no end."""
+        return None if self.promise == "every_moment" and self.rounds != 1 else self.rounds
+
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon)
         one_of("mixing", self.mixing, METHODS)
@@ -90,7 +95,6 @@ class Target:
             self._check_lasting()
 
     def _check_lasting(self) -> None:
-        """Only the sharp account of Laplace noise is carried on from release to release."""
         said = "many rounds" if self.rounds != 1 else f"the promise {self.promise}"
         if self.calibration != "sharp":
             raise InvalidInput("calibration", f"{self.calibration!r} with {said}", "sharp")

@@ -210,7 +210,7 @@ def _affordable(
             target.promise,
             table,
             method,
-            target.rounds,
+            target.counted_rounds,
         )
         for age, table in zip(ages.tolist(), release, strict=True)
     ]
@@ -280,7 +280,7 @@ class Terms:
             self.target.promise,
             self.release if self.release.size else "any",
             method,
-            self.target.rounds,
+            self.target.counted_rounds,
         )
         return min(loss, self.target.epsilon) if spent <= self.classical_epsilon else loss
 
@@ -335,7 +335,7 @@ def outside_terms(
             target.promise,
             "any",
             method,
-            target.rounds,
+            target.counted_rounds,
         )
     scale = mechanism.calibrate(reach, np.asarray(allowed), failure)
     return replace(

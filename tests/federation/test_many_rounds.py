@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -261,3 +262,70 @@ def test_guarantee_a_check_of_rounds_finds_what_was_changed(tmp_path, noise):
                 assert check_rounds(folder).differences, name
         path.write_text(kept)
     assert check_rounds(folder).differences == ()
+
+
+def test_guarantee_a_round_that_was_drawn_for_is_not_drawn_for_again(tmp_path):
+    plan, folder = aw.plan(FOR_EVER.problem.replace(noise="server")), tmp_path / "run"
+    run_rounds(plan, rounds=2, folder=folder)
+    shutil.rmtree(folder / "00002")
+    with pytest.raises(aw.InvalidInput, match="drawn twice"):
+        resume_rounds(folder)
+
+
+def test_a_kill_between_record_and_round_is_made_good(tmp_path):
+    done = run_rounds(FOR_EVER, rounds=3, folder=tmp_path / "run")
+    (tmp_path / "run" / "00003" / "round.json").unlink()
+    assert resume_rounds(tmp_path / "run").rounds == done.rounds
+
+
+def test_guarantee_whoever_missed_the_last_round_is_still_accounted_for(tmp_path):
+    folder = tmp_path / "run"
+    first = run_rounds(FOR_EVER, rounds=2, folder=folder, on_missing="renormalise")
+    document = json.loads((folder / "rounds.json").read_text())
+    worst = FOR_EVER.assignments[int(np.argmax(FOR_EVER.classical_epsilons))].client
+    document["settings"]["drop"] = [worst]
+    (folder / "rounds.json").write_text(json.dumps(document))
+    more = resume_rounds(folder, rounds=3)
+    assert more.rounds[-1].missing == (worst,)
+    assert more.rounds[-1].classical >= first.rounds[-1].classical
+    text = (folder / "statement.md").read_text()
+    assert f"| {worst} | 2 |" in text
+    assert check_rounds(folder).differences == ()
+
+
+def test_fewer_rounds_than_were_begun_are_refused(tmp_path):
+    run_rounds(FOR_EVER, seeded(), rounds=3, folder=tmp_path / "run")
+    with pytest.raises(aw.InvalidInput, match="3 or more"):
+        resume_rounds(tmp_path / "run", rounds=2)
+
+
+@pytest.mark.parametrize("rounds", [2, 3, None])
+@pytest.mark.parametrize("promise", ["every_moment", "present", 4])
+def test_what_is_planned_is_what_clients_accept(rounds, promise):
+    plan = aw.plan(FOR_EVER.problem.replace(rounds=rounds, promise=promise))
+    result = run_rounds(plan, rounds=2)
+    assert max(one.epsilon for one in result.rounds) <= 0.1 * (1 + 1e-6)
+
+
+def test_clients_keep_their_distance_so_nothing_is_replanned():
+    with pytest.raises(aw.InvalidInput, match="fail or renormalise"):
+        run_rounds(FOR_EVER, seeded(), rounds=2, on_missing="replan")
+    with pytest.raises(aw.InvalidInput, match="nobody"):
+        run_rounds(FOR_EVER, seeded(), rounds=2, drop=["nobody"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("round.json", '{"estimate": ["x"]}'),
+        ("record.json", "[]"),
+        ("record.json", '{"complete": true}'),
+        ("record.json", "{"),
+    ],
+)
+def test_what_a_round_left_is_checked_before_it_is_used(tmp_path, name, text):
+    run_rounds(FOR_EVER, seeded(), rounds=1, folder=tmp_path / "run")
+    (tmp_path / "run" / "00001" / name).write_text(text)
+    for look in (resume_rounds, check_rounds):
+        with pytest.raises(aw.InvalidInput, match="run folder"):
+            look(tmp_path / "run")

@@ -207,6 +207,8 @@ def read_problem(scenario: str, **changes: Any) -> Problem:
     problem = load_scenario(scenario)
     if "rounds" in given or "every" in given:  # one without the other is told by the problem
         stated = {"rounds": problem.rounds, "every": problem.every}
+        if given.get("rounds", problem.rounds) == 1:
+            stated["every"] = None
         given = {**stated, **given}
     return problem.replace(**given)
 

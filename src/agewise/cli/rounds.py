@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from click.core import ParameterSource
 from rich.markup import escape
 
 from agewise.cli.console import (
@@ -62,6 +63,7 @@ commands = typer.Typer()
     "rounds", epilog="Example: agewise rounds for_ever --now 365 --promise every_moment"
 )
 def rounds_command(
+    context: typer.Context,
     scenario: ScenarioArgument = "for_ever",
     engine: EngineOption = "local",
     rounds: RoundsOption = None,
@@ -110,6 +112,12 @@ def rounds_command(
     """
     if resume is not None:
         folder = resume
+        given = (context.get_parameter_source(name) for name in context.params)
+        names = dict(zip(context.params, given, strict=True))
+        for name, source in names.items():
+            if source is ParameterSource.COMMANDLINE and name not in ("resume", "now", "as_json"):
+                word = "SCENARIO" if name == "scenario" else f"--{name.replace('_', '-')}"
+                raise InvalidInput(word, "given with --resume", "one or the other")
         with steps_bar("rounds") as (say, advance):
             result = resume_rounds(folder, rounds=now, heard=_telling(say, advance))
     else:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agewise.federation.checking import Difference, Report, check_run, compared, read_record
 from agewise.federation.hearing import Hearing, releases_in
 from agewise.federation.journal import RECORD, STATEMENT
-from agewise.federation.round_results import RoundsResult, finished_round, rounds_statement
+from agewise.federation.round_results import (
+    RoundsResult,
+    aggregate_of,
+    complete_record,
+    finished_round,
+    latest,
+    rounds_statement,
+    spent_of,
+)
 from agewise.federation.rounds import load_rounds
 from agewise.planning.heard import can_listen
 
@@ -28,6 +37,10 @@ def check_rounds(folder: Path | str, ledgers: Path | str | None = None) -> Repor
     leaves, done = 0, []
     differences: list[Difference] = []
     as_told: dict[str, None] = {}
+    told: dict[str, Any] | None = None
+    there = len(list(place.glob("[0-9]" * 5)))
+    if there > count:
+        differences.append(Difference("rounds", count, f"{there} folders"))
     for number in range(1, count + 1):
         own = place / f"{number:05d}"
         one = finished_round(own)
@@ -41,21 +54,18 @@ def check_rounds(folder: Path | str, ledgers: Path | str | None = None) -> Repor
             for found in report.differences
         ]
         as_told |= dict.fromkeys(report.as_told)
-        true: dict[str, Any] = {}
-        record = read_record(own / RECORD)
-        spent = [
-            (client["total_aged_epsilon"], client["total_classical_epsilon"])
-            for client in record["statement"]["clients"]
-            if client["total_aged_epsilon"] is not None
-        ]
-        if spent:
-            true["epsilon"] = max(float(aged) for aged, _ in spent)
-            true["classical"] = max(float(total) for _, total in spent)
-        model = record["model"]
-        true["aggregate"] = list(model) if isinstance(model, list) else [model]
+        record = complete_record(own)
+        if record is None:
+            differences.append(Difference(f"round {number}: {RECORD}", "no model", "a model"))
+            break
+        told = latest(told, record["statement"])
+        epsilon, classical = spent_of(record["statement"], told)
+        true: dict[str, Any] = {"epsilon": epsilon, "classical": classical}
+        true["aggregate"] = list(aggregate_of(record))
         if hearing is not None:
-            run, before = f"{settings.run}-{number:05d}", (number - 1) * every
-            hearing.add(releases_in(own, plan, run, not settings.stand_in, before))
+            before = (number - 1) * every
+            single = replace(settings, run=f"{settings.run}-{number:05d}")
+            hearing.add(releases_in(own, plan, single, before))
             estimate, gap = hearing.estimate(one.published_at)
             true |= {"estimate": list(estimate), "estimate_gap": gap}
         stated = {name: getattr(one, name) for name in true}
@@ -68,8 +78,7 @@ def check_rounds(folder: Path | str, ledgers: Path | str | None = None) -> Repor
         differences += compared(RECORD, read_record(place / RECORD), result.to_dict())
         shown = place / STATEMENT
         text = shown.read_text(encoding="utf-8") if shown.exists() else ""
-        last = read_record(place / f"{done[-1].number:05d}" / RECORD)["statement"]
-        wanted = rounds_statement(result, last)
+        wanted = rounds_statement(result, told)
         if text != wanted:
             differences.append(Difference(STATEMENT, "another text", "what follows"))
     return Report(settings.run, leaves, tuple(differences), tuple(as_told))

@@ -10,6 +10,7 @@ import numpy as np
 
 from agewise.federation.journal import RunFolder
 from agewise.federation.server import Server
+from agewise.federation.settings import Settings
 from agewise.knowledge import Heard, Level, filter_heard
 from agewise.mechanism import MECHANISMS
 from agewise.planning import Plan
@@ -25,9 +26,9 @@ MOST_WORK = 10**9
 """Clients times the cube of rounds, at most: of many clients fewer rounds are used."""
 
 
-def releases_in(folder: Path, plan: Plan, run: str, private: bool, before: int) -> dict[str, Any]:
+def releases_in(folder: Path, plan: Plan, settings: Settings, before: int) -> dict[str, Any]:
     """What each client released in a round, from its journal."""
-    server = Server(plan, run, "renormalise", private=private)
+    server = Server(plan, settings.run, settings.on_missing, private=not settings.stand_in)
     RunFolder.rebuilt(folder, server)
     return {
         name: (upload.collect_at + before, upload.noise_scale, tuple(upload.value))

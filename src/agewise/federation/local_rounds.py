@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
-from agewise.federation.journal import SETTINGS, RunFolder
+from agewise.errors import InvalidInput
+from agewise.federation.journal import SETTINGS, RunFolder, ledger_file
 from agewise.federation.local import LocalRun, resume_locally
 from agewise.federation.result import RunResult, Watcher
 from agewise.federation.settings import Settings
 from agewise.federation.sources import DataSource, RoundRecords, Shifted
 from agewise.planning import Plan
+from agewise.privacy.ledger import Ledger
+
+
+class Carrier(Protocol):
+    """Carries single rounds out: the clients of this process, or the nodes of a federation."""
+
+    def carry_out(
+        self, folder: Path, settings: Settings, before: int, watch: Watcher | None
+    ) -> RunResult:
+        """Carry out a round that so many slots lie `before`, or go on with it, in its folder."""
+
+    def records(self, before: int) -> Mapping[str, DataSource]:
+        """Each client's records in such a round, as far as they are known here."""
+
+    def close(self) -> None:
+        """End what was started for the rounds."""
 
 
 class LocalRounds:
@@ -35,10 +54,31 @@ class LocalRounds:
         sources = self.records(before)
         if (folder / SETTINGS).exists():
             return resume_locally(folder, sources=sources, watch=watch)
+        if self.plan.problem.noise == "server":
+            self._refuse_forgotten(folder, settings.run)
         settings = replace(settings, ledgers=self.ledgers, readings=None, own_sources=True)
         run = LocalRun(self.plan, settings, sources, None)
         run.prepare(folder)
         return run.carry_out(RunFolder.create(folder, self.plan, settings), watch)
+
+    def _refuse_forgotten(self, folder: Path, run: str) -> None:
+        """Refuse to draw for means that were sent already, in a folder that is not there any more.
+
+        The clients would send the same means, and a second draw would tell more of them.
+        """
+        for client in self.plan.problem.clients:
+            path = ledger_file(Path(self.ledgers), client.name)
+            if not os.path.lexists(path):
+                continue
+            with Ledger(path) as ledger:
+                sent = ledger.find(run) is not None
+            if sent:
+                raise InvalidInput(
+                    "run folder",
+                    f"{folder} is missing, though client {client.name!r} has sent its mean",
+                    "the folder, with the server's ledger",
+                    "Restore it, or start a new run: nothing may be drawn twice.",
+                )
 
     def records(self, before: int) -> Mapping[str, DataSource]:
         """The sources that were given, later on; or simulated records."""

@@ -158,8 +158,13 @@ def own_policy(client: Client, problem: Problem) -> Policy:
         policy,
         promise=problem.promise,
         every=problem.every,
-        max_release_epsilon=_affordable(client, problem),
+        max_release_epsilon=_affordable(client, problem) or _any(problem, target.epsilon),
     )
+
+
+def _any(problem: Problem, epsilon: float) -> float | None:
+    """A limit where no noise is needed: none, but a rule about every moment needs one."""
+    return epsilon if problem.promise == "every_moment" else None
 
 
 def _affordable(client: Client, problem: Problem) -> float | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agewise.errors import InvalidInput
+from agewise.federation.journal import RECORD
 from agewise.planning import Plan
 from agewise.planning.plan import RIVALS
 from agewise.planning.promise import epsilon_after, promise_in_words, rounds_in_words
@@ -168,11 +169,14 @@ def finished_round(folder: Path) -> Round | None:
     try:
         document = json.loads((folder / ROUND).read_text(encoding="utf-8"))
         document = {name: out_of_words(value) for name, value in document.items()}
-        document["aggregate"] = tuple(document["aggregate"])
-        document["estimate"] = tuple(document["estimate"])
-        document["missing"] = tuple(document["missing"])
-        if document["truth"] is not None:
-            document["truth"] = tuple(document["truth"])
+        for name in ("aggregate", "estimate", "truth"):
+            if document[name] is not None:
+                document[name] = tuple(float(value) for value in document[name])
+        for name in ("expected_gap", "estimate_gap"):
+            document[name] = float(document[name])
+        for name in ("epsilon", "classical", "realised_loss"):
+            document[name] = None if document[name] is None else float(document[name])
+        document["missing"] = tuple(map(str, document["missing"]))
         return Round(**document)
     except FileNotFoundError:
         return None
@@ -182,8 +186,55 @@ def finished_round(folder: Path) -> Round | None:
         ) from None
 
 
-def rounds_statement(result: RoundsResult, last: dict[str, Any]) -> str:
-    """The privacy statement of all rounds together; `last` is that of the last one, as data."""
+def complete_record(folder: Path) -> dict[str, Any] | None:
+    """The record of a round that has a model, from its folder; None if there is none yet."""
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        if not record["complete"]:
+            return None
+        for name in ("run", "model", "expected_gap", "realised_loss", "participants", "missing"):
+            record[name]  # a KeyError says which is missing
+        for client in record["statement"]["clients"]:
+            client["total_aged_epsilon"], client["total_classical_epsilon"], client["client"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(
+            "run folder", f"{folder / RECORD} ({error!r})", "the record that the round wrote"
+        ) from None
+    return dict(record)
+
+
+def aggregate_of(record: dict[str, Any]) -> tuple[float, ...]:
+    """What a round published by itself."""
+    model = record["model"]
+    return tuple(float(x) for x in model) if isinstance(model, list) else (float(model),)
+
+
+def latest(before: dict[str, Any] | None, statement: dict[str, Any]) -> dict[str, Any]:
+    """A round's statement, with the rows of those who were in an earlier round only."""
+    rows = {} if before is None else {one["client"]: one for one in before["clients"]}
+    rows |= {one["client"]: one for one in statement["clients"]}
+    return {**statement, "clients": list(rows.values())}
+
+
+def spent_of(statement: dict[str, Any], told: dict[str, Any]) -> tuple[float | None, float | None]:
+    """The largest ε of those in a round, and the largest classical sum of anybody so far."""
+    aged = [one["total_aged_epsilon"] for one in statement["clients"]]
+    sums = [one["total_classical_epsilon"] for one in told["clients"]]
+    return (
+        max((float(out_of_words(x)) for x in aged if x is not None), default=None),
+        max((float(out_of_words(x)) for x in sums if x is not None), default=None),
+    )
+
+
+def rounds_statement(result: RoundsResult, last: dict[str, Any] | None) -> str:
+    """The privacy statement of all rounds together; `last` is that of the last one, as data.
+
+    It has a row for everybody who was ever in a round, as of the last one they were in.
+    """
+    if last is None:
+        raise InvalidInput("rounds", 0, "one or more that are done")
     problem, rounds = result.plan.problem, result.rounds
     lines = [f"# Privacy statement of {len(rounds):,} rounds of run {result.run}", ""]
     lines += [f"**{last['trust']}**", ""]

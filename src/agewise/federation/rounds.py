@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -32,16 +32,20 @@ from agewise.federation.journal import (
     write_whole,
 )
 from agewise.federation.local import refuse_stand_in
-from agewise.federation.local_rounds import LocalRounds
-from agewise.federation.result import RunResult, Watcher
+from agewise.federation.local_rounds import Carrier, LocalRounds
+from agewise.federation.result import Watcher
 from agewise.federation.round_results import (
     ROUND,
     VERSION,
     Heard,
     Round,
     RoundsResult,
+    aggregate_of,
+    complete_record,
     finished_round,
+    latest,
     rounds_statement,
+    spent_of,
 )
 from agewise.federation.server import OnMissing
 from agewise.federation.settings import (
@@ -96,6 +100,7 @@ def run_rounds(
     server moves it on from round to round; nodes accept no other pace than that of their scenario.
     """
     gone, count = tuple(drop), _checked_count(plan, rounds)
+    _refuse_choices(plan, on_missing, gone)
     refuse_other_engine(
         engine,
         {"ledgers": ledgers, "drop": gone or None},
@@ -177,6 +182,9 @@ def resume_rounds(
         )
     if rounds is not None:
         count = _checked_count(plan, rounds)
+        done = len(list(place.glob("[0-9]" * 5)))
+        if count < done:
+            raise InvalidInput("rounds", count, f"{done} or more: so many were begun already")
         _write_settings(place, settings, count)
     return _Fold(plan, settings, count, place, sources).carry_out(watch, heard)
 
@@ -217,6 +225,20 @@ def _checked_count(plan: Plan, rounds: int | None) -> int:
     return whole("rounds", rounds, 1, most, "The plan's noise is for no more than that.")
 
 
+def _refuse_choices(plan: Plan, on_missing: str, gone: tuple[str, ...]) -> None:
+    if on_missing == "replan":
+        raise InvalidInput(
+            "on_missing",
+            "replan",
+            "fail or renormalise, with many rounds",
+            "A client keeps its distance from round to round, and cannot be moved to another slot.",
+        )
+    names = {client.name for client in plan.problem.clients}
+    for name in gone:
+        if name not in names:
+            raise InvalidInput("drop", repr(name), "one of " + ", ".join(sorted(names)))
+
+
 def _write_settings(place: Path, settings: Settings, count: int) -> None:
     document = {"version": VERSION, "rounds": count, "settings": asdict(settings)}
     write_whole(place / ROUNDS, json.dumps(document, indent=2, allow_nan=False))
@@ -252,21 +274,6 @@ def _checked_folder(path: Path | str | None) -> Path:
     return folder
 
 
-class Carrier(Protocol):
-    """Carries single rounds out: the clients of this process, or the nodes of a federation."""
-
-    def carry_out(
-        self, folder: Path, settings: Settings, before: int, watch: Watcher | None
-    ) -> RunResult:
-        """Carry out a round that so many slots lie `before`, or go on with it, in its folder."""
-
-    def records(self, before: int) -> Mapping[str, DataSource]:
-        """Each client's records in such a round, as far as they are known here."""
-
-    def close(self) -> None:
-        """End what was started for the rounds."""
-
-
 class _Fold:
     """A run of many rounds: what each of them is told, and what came of them."""
 
@@ -285,6 +292,8 @@ class _Fold:
             sources = load_readings(settings.readings, last)
         self.sources = sources
         self.hearing = Hearing(plan.problem) if can_listen(plan.problem) else None
+        self.told: dict[str, Any] | None = None
+        """The statement of the last round, with a row for everybody who was ever in one."""
 
     def carry_out(self, watch: Watcher | None, heard: Heard | None) -> RoundsResult:
         """Go through the rounds that are not done yet."""
@@ -296,8 +305,7 @@ class _Fold:
                     heard(done[-1], self.count)
                 result = self._result(done)
                 write_whole(self.place / RECORD, result.to_json())
-                total = rounds_statement(result, self._statement(number))
-                write_whole(self.place / STATEMENT, total)
+                write_whole(self.place / STATEMENT, rounds_statement(result, self.told))
         return self._result(done)
 
     def _carrier(self) -> Carrier:
@@ -307,28 +315,27 @@ class _Fold:
 
         return FlowerRounds(self.plan, self.settings, self.place)
 
-    def _statement(self, number: int) -> dict[str, Any]:
-        """The statement of a round that is done, from its folder."""
-        path = self.place / f"{number:05d}" / RECORD
-        statement: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["statement"]
-        return statement
-
     def _result(self, done: list[Round]) -> RoundsResult:
         private = not self.settings.stand_in
         return RoundsResult(self.settings.run, self.plan, tuple(done), private)
 
     def _round(self, carrier: Carrier, number: int, watch: Watcher | None) -> Round:
         """Carry one round out, or go on with it; one that is done is read from its folder."""
-        folder = self.place / f"{number:05d}"
-        finished = finished_round(folder)
-        if finished is not None:
-            if self.hearing is not None:
-                self.hearing.add(self._releases(folder, number))
-            return finished
-        before = (number - 1) * self.every
-        result = carrier.carry_out(folder, self._settings(number), before, watch)
-        done = self._told(number, result, folder, carrier.records(before))
-        write_whole(folder / ROUND, json.dumps(in_words(asdict(done)), allow_nan=False))
+        folder, before = self.place / f"{number:05d}", (number - 1) * self.every
+        settings = self._settings(number)
+        record = complete_record(folder)
+        if record is None:
+            carrier.carry_out(folder, settings, before, watch)
+            record = complete_record(folder)
+        if record is None:
+            raise InvalidInput("run folder", f"{folder} without a record", "a round that is done")
+        self.told = latest(self.told, record["statement"])
+        if self.hearing is not None:
+            self.hearing.add(releases_in(folder, self.plan, settings, before))
+        done = finished_round(folder)
+        if done is None:
+            done = self._done(number, record, carrier.records(before))
+            write_whole(folder / ROUND, json.dumps(in_words(asdict(done)), allow_nan=False))
         return done
 
     def _settings(self, number: int) -> Settings:
@@ -354,35 +361,29 @@ class _Fold:
             total = total + weight * source.present(last, last, client.samples, table)
         return tuple(total.tolist())
 
-    def _releases(self, folder: Path, number: int) -> dict[str, Any]:
-        run, before = self._settings(number).run, (number - 1) * self.every
-        return releases_in(folder, self.plan, run, not self.settings.stand_in, before)
-
-    def _told(
-        self, number: int, result: RunResult, folder: Path, records: Mapping[str, DataSource]
+    def _done(
+        self, number: int, record: dict[str, Any], records: Mapping[str, DataSource]
     ) -> Round:
-        totals = [
-            (one.total_aged_epsilon, one.total_classical_epsilon)
-            for one in result.statement.clients
-            if one.total_aged_epsilon is not None and one.total_classical_epsilon is not None
-        ]
+        """What came of a round, from its record and all that was heard."""
         slot = (number - 1) * self.every + self.plan.problem.aggregate_at
-        estimate, gap = result.aggregate, result.plan.gap
+        aggregate = aggregate_of(record)
+        estimate, gap = aggregate, float(record["expected_gap"])
         if self.hearing is not None:
-            self.hearing.add(self._releases(folder, number))
             estimate, gap = self.hearing.estimate(slot)
+        epsilon, classical = spent_of(record["statement"], self.told or record["statement"])
+        loss = record["realised_loss"]
         return Round(
             number=number,
-            run=result.run,
+            run=record["run"],
             published_at=slot,
-            aggregate=result.aggregate,
-            expected_gap=result.plan.gap,
+            aggregate=aggregate,
+            expected_gap=float(record["expected_gap"]),
             estimate=estimate,
             estimate_gap=gap,
-            realised_loss=result.realised_loss,
-            truth=None if result.realised_loss is None else self._truth(records),
-            epsilon=max((aged for aged, _ in totals), default=None),
-            classical=max((spent for _, spent in totals), default=None),
-            participants=len(result.participants),
-            missing=tuple(result.missing),
+            realised_loss=loss,
+            truth=None if loss is None else self._truth(records),
+            epsilon=epsilon,
+            classical=classical,
+            participants=len(record["participants"]),
+            missing=tuple(record["missing"]),
         )

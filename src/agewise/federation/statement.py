@@ -66,12 +66,15 @@ def limits_of(problem: Problem, noised: bool) -> tuple[str, ...]:
         f"Every aged ε is about {promise_in_words(problem)}; the noise is set for "
         f"{rounds_in_words(problem)}."
     )
+    if problem.rounds == 1:
+        return (about, *limits[1:])
     if problem.promise == "present":
         about += " The value that was collected is protected by the classical ε only."
         return (about, *limits[1:])
     rule = (
-        "That holds as long as each client keeps to its rule, at most one release every "
-        f"{problem.every or 1} slots of the classical ε stated, to which its ledger holds it."
+        "That holds as long as each client keeps to a rule, at most one release every "
+        f"{problem.every} slots, of the classical ε stated at most: its own policy must hold it to "
+        "that (the default one does)."
     )
     return (about, *limits[1:-2], limits[-2].replace(", as seen in the aggregation slot", ""), rule)
 

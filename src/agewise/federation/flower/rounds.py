@@ -1,7 +1,8 @@
 """Many rounds on Flower: each is a run of its own, submitted when the one before has ended.
 
 The server tells nodes how many slots lie before a round. Their own scenario says which rounds there
-are, so that no server can have a round sooner, or one more.
+are, so that no server can have a round at another distance, or one more. How much time has passed
+they do not know: a server that counts slots faster than they pass is believed.
 """
 
 from __future__ import annotations
