@@ -162,7 +162,7 @@ def test_misspelt_built_in_scenarios_get_a_suggestion():
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(aw.InvalidInput, match="one of common_level, day_profile, london"):
+    with pytest.raises(aw.InvalidInput, match="one of common_level, day_profile, for_ever, london"):
         aw.load_scenario("nowhere")
     with pytest.raises(aw.InvalidInput, match="readable file"):
         aw.load_scenario(tmp_path)

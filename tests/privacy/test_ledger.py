@@ -326,8 +326,9 @@ def test_a_release_under_another_process_counts_in_full(path):
     faster = aw.birth_death(0.45, 0.45, [1, 2, 3])
     with Ledger(path) as ledger:
         put(ledger, event("old", 0.5, slot=1))
-        made = dataclasses.replace(event("new", 0.3, slot=40), fingerprint=faster.fingerprint)
-        alone = aw.aged_epsilon(0.3, aw.delta(faster, 4))  # it states no less
+        alone = aw.composed_epsilon([aw.Release(40, 0.3)], faster, 44).aged
+        own = {"fingerprint": faster.fingerprint, "aged_epsilon": alone}
+        made = dataclasses.replace(event("new", 0.3, slot=40), **own)
         assert ledger.total(faster, 44).aged == 0.5
         limit = Policy(max_aged_epsilon=0.5 + 0.9 * alone)
         with pytest.raises(BudgetExceeded):
