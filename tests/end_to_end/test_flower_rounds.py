@@ -43,6 +43,7 @@ def recorded(path):
     return values, [replace(event, **alike) for event in events]
 
 
+@pytest.mark.slow
 def test_guarantee_ten_rounds_give_the_local_engines_numbers_though_a_node_is_killed(
     federation, tmp_path
 ):

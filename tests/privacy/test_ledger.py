@@ -167,7 +167,7 @@ def hammer(path, worker, attempts):
 def test_two_processes_never_overspend(path):
     Ledger(path).close()
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        done = pool.starmap(hammer, [(path, "one", 500), (path, "two", 500)])
+        done = pool.starmap(hammer, [(path, "one", 110), (path, "two", 110)])
     with Ledger.read(path) as ledger:
         total = ledger.total(CHAIN, 100)
         assert len(ledger.events()) == sum(done)
