@@ -40,7 +40,7 @@ from agewise.cli.console import (
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.cli.running import fresh_folder
 from agewise.errors import InvalidInput
-from agewise.federation.journal import RECORD
+from agewise.federation.journal import RECORD, STATEMENT
 from agewise.federation.round_results import Heard, Round, RoundsResult
 from agewise.federation.rounds import resume_rounds, run_rounds
 from agewise.federation.server import OnMissing
@@ -165,7 +165,7 @@ def rounds_command(
         print_json({**result.to_dict(), "folder": str(folder)})
     else:
         _print(result)
-    wrote([folder / RECORD, picture])
+    wrote([folder / RECORD, folder / STATEMENT, picture])
 
 
 def _telling(say: Callable[[str], None], advance: Progress) -> Heard:
