@@ -21,6 +21,19 @@ class Killed(BaseException):
     """What a kill looks like from inside."""
 
 
+def burning(fuse, least, most):
+    """A watcher that kills after so many steps, drawn by chance."""
+    left = int(fuse.integers(least, most))
+
+    def watch(*_):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+
+    return watch
+
+
 def events_of(folder, name="client 1"):
     with Ledger(ledger_file(folder / "ledgers", name)) as ledger:
         return ledger.events()
@@ -59,27 +72,16 @@ def test_guarantee_a_kill_in_any_round_changes_nothing(tmp_path, noise):
     steps = []
     run_rounds(plan, seeded(), rounds=5, watch=lambda *step: steps.append(step))
     folder = tmp_path / "killed"
-    fuse = np.random.default_rng(3)
-
-    def burning():
-        left = int(fuse.integers(1, len(steps) // 3))
-
-        def watch(*_):
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Killed
-
-        return watch
+    fuse, third = np.random.default_rng(3), len(steps) // 3
 
     kills = 0
     try:
-        result = run_rounds(plan, seeded(), rounds=5, folder=folder, watch=burning())
+        result = run_rounds(plan, seeded(), rounds=5, folder=folder, watch=burning(fuse, 1, third))
     except Killed:
         kills, result = 1, None
     while result is None:
         try:
-            result = resume_rounds(folder, watch=burning() if kills < 8 else None)
+            result = resume_rounds(folder, watch=burning(fuse, 1, third) if kills < 8 else None)
         except Killed:
             kills += 1
     assert kills >= 2
@@ -96,24 +98,13 @@ def test_guarantee_a_year_with_kills_is_accounted_for_exactly(tmp_path):
     plan, fuse = FOR_EVER, np.random.default_rng(5)
     folder, kills = tmp_path / "year", 0
 
-    def burning():
-        left = int(fuse.integers(100, 900))
-
-        def watch(*_):
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Killed
-
-        return watch
-
     try:
-        result = run_rounds(plan, rounds=365, folder=folder, watch=burning())
+        result = run_rounds(plan, rounds=365, folder=folder, watch=burning(fuse, 100, 900))
     except Killed:
         result = None
     while result is None:
         try:
-            result = resume_rounds(folder, watch=burning() if kills < 20 else None)
+            result = resume_rounds(folder, watch=burning(fuse, 100, 900) if kills < 20 else None)
         except Killed:
             kills += 1
     assert kills >= 5

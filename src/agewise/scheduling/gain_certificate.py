@@ -6,7 +6,9 @@ import itertools
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
+from agewise.arrays import Array
 from agewise.errors import InvalidInput
 from agewise.knowledge.estimate import GainTables
 from agewise.scheduling.certificate import ENUMERABLE, ROUNDING, Certificate, verdict
@@ -26,22 +28,9 @@ def check_gains(found: Schedule, tables: GainTables, capacity: int | None = None
     − ‖λ‖² − c·Σπ from its multipliers and prices; where there are none, all schedules are tried.
     """
     clients, slots = tables.base.shape
-    columns, gains = np.asarray(found.columns), found.gains
-    if columns.shape != (clients,) or not ((columns >= 0) & (columns < slots)).all():
-        raise InvalidInput(
-            "columns", "no column for each client", f"{clients} from 0 to {slots - 1}"
-        )
-    if gains is None or np.shape(gains) != (clients, tables.cross.shape[2]):
-        raise InvalidInput("gains", "missing or of another shape", "one per client and coordinate")
-    objective, size = _objective(tables, columns.tolist(), np.asarray(gains, float))
-    problems = []
-    if capacity is not None and np.unique(columns, return_counts=True)[1].max() > capacity:
-        problems.append("more clients in a slot than the capacity allows")
-    if not math.isfinite(objective):
-        problems.append("a client is in a slot that is forbidden to it")
-    scale = ROUNDING * max(abs(objective), abs(found.objective), 1e-300) + CANCELLED * size
-    if not abs(objective - found.objective) <= scale:
-        problems.append(f"the objective is {objective!r}, not {found.objective!r}")
+    columns, gains = claimed(found, tables)
+    objective, size = _objective(tables, columns.tolist(), gains)
+    problems, scale = doubts(found, columns, capacity, objective, size)
     if isinstance(found.proof, Leaf):
         bound, parts = _bound(found.proof, tables, capacity), 1
         how = "bound over slots and gains recomputed from 1 set of multipliers"
@@ -52,6 +41,38 @@ def check_gains(found: Schedule, tables: GainTables, capacity: int | None = None
         bound, parts, how = -math.inf, 0, ""
         problems.append("there is no proof to check")
     return verdict(found, objective, bound, parts, scale, problems, how)
+
+
+def claimed(found: Schedule, tables: GainTables) -> tuple[NDArray[np.intp], Array]:
+    """The columns and gains of a schedule, or a refusal of what is none."""
+    clients, slots = tables.base.shape
+    columns, gains = np.asarray(found.columns), found.gains
+    if columns.shape != (clients,) or not ((columns >= 0) & (columns < slots)).all():
+        raise InvalidInput(
+            "columns", "no column for each client", f"{clients} from 0 to {slots - 1}"
+        )
+    if gains is None or np.shape(gains) != (clients, tables.cross.shape[2]):
+        raise InvalidInput("gains", "missing or of another shape", "one per client and coordinate")
+    return columns, np.asarray(gains, float)
+
+
+def doubts(
+    found: Schedule,
+    columns: NDArray[np.intp],
+    capacity: int | None,
+    objective: float,
+    size: float,
+) -> tuple[list[str], float]:
+    """What is wrong with a schedule before its bound is looked at, and the room for rounding."""
+    problems = []
+    if capacity is not None and np.unique(columns, return_counts=True)[1].max() > capacity:
+        problems.append("more clients in a slot than the capacity allows")
+    if not math.isfinite(objective):
+        problems.append("a client is in a slot that is forbidden to it")
+    scale = ROUNDING * max(abs(objective), abs(found.objective), 1e-300) + CANCELLED * size
+    if not abs(objective - found.objective) <= scale:
+        problems.append(f"the objective is {objective!r}, not {found.objective!r}")
+    return problems, scale
 
 
 def _objective(tables: GainTables, columns: list[int], gains: np.ndarray) -> tuple[float, float]:

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
-from agewise.errors import InvalidInput
 from agewise.knowledge.estimate import GainTables
 from agewise.knowledge.one_draw import gains_of_one_draw, least_losses, unknown_factors
-from agewise.scheduling.certificate import ROUNDING, Certificate, verdict
+from agewise.scheduling.certificate import Certificate, verdict
 from agewise.scheduling.exhaustive import all_schedules
-from agewise.scheduling.gain_certificate import CANCELLED
+from agewise.scheduling.gain_certificate import claimed, doubts
 from agewise.scheduling.schedule import Bands, Draw, Leaf, Schedule
 
 ENUMERABLE = 200_000
@@ -29,27 +28,14 @@ def check_gains_once(
     as much without any limit on the gains.
     """
     clients, slots = tables.base.shape
-    columns, gains = np.asarray(found.columns), found.gains
-    if columns.shape != (clients,) or not ((columns >= 0) & (columns < slots)).all():
-        raise InvalidInput(
-            "columns", "no column for each client", f"{clients} from 0 to {slots - 1}"
-        )
-    if gains is None or np.shape(gains) != (clients, 1):
-        raise InvalidInput("gains", "missing or of another shape", "one per client")
-    objective, size = _objective(tables, draw, columns, np.asarray(gains, float)[:, 0])
-    problems = []
-    if capacity is not None and np.unique(columns, return_counts=True)[1].max() > capacity:
-        problems.append("more clients in a slot than the capacity allows")
-    if not math.isfinite(objective):
-        problems.append("a client is in a slot that is forbidden to it")
-    scale = ROUNDING * max(abs(objective), abs(found.objective), 1e-300) + CANCELLED * size
-    if not abs(objective - found.objective) <= scale:
-        problems.append(f"the objective is {objective!r}, not {found.objective!r}")
+    columns, gains = claimed(found, tables)
+    objective, size = _objective(tables, draw, columns, gains[:, 0])
+    problems, scale = doubts(found, columns, capacity, objective, size)
     if isinstance(found.proof, Bands):
         bound, parts = _banded(found.proof, tables, draw), len(found.proof.bands)
         how = f"bound over slots and gains recomputed from {parts} bands of noise"
     elif found.proof is None and clients * math.log(slots) <= math.log(ENUMERABLE):
-        at = unknown_factors(tables, columns, np.asarray(gains, float)[:, 0])
+        at = unknown_factors(tables, columns, gains[:, 0])
         bound = _best_of_all(tables, draw, capacity, at, objective)
         parts = slots**clients
         how = f"all {parts} schedules tried, each with its best gains"
