@@ -470,3 +470,24 @@ def test_federations_that_are_refused(tmp_path, arguments, words):
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir()), "something half-written"
+
+
+def test_rounds_go_on_from_the_command_line(tmp_path):
+    done = run("rounds", "for_ever", "--now", 2, "--out", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [one["number"] for one in told["rounds"]] == [1, 2]
+    assert max(one["epsilon"] for one in told["rounds"]) <= 0.1 * (1 + 1e-9)
+    folder = Path(told["folder"])
+    assert {"record.json", "statement.md", "rounds.png", "ledgers"} <= {
+        path.name for path in folder.iterdir()
+    }
+    more = run("rounds", "--resume", folder, "--now", 3)
+    assert more.returncode == 0, more.stderr
+    assert "3 of every 10 slots for ever" in " ".join(more.stdout.split())
+    checked = run("check", folder)
+    assert checked.returncode == 0, checked.stdout
+    assert "all agree" in checked.stdout
+    both = run("rounds", "--resume", folder, "--epsilon", 5)
+    assert both.returncode == 2
+    assert "--epsilon" in both.stderr
