@@ -281,43 +281,16 @@ def test_a_run_with_a_level_is_not_compared_with_what_it_does_not_simulate(tmp_p
 
 
 def test_run_as_json(tmp_path):
-    done = run(
-        "run",
-        "--json",
-        "--seed",
-        5,
-        "--out",
-        tmp_path,
-        "--on-missing",
-        "replan",
-        "--drop",
-        "client 3",
-        "--repetitions",
-        0,
-    )
+    missing = ("--on-missing", "replan", "--drop", "client 3")
+    asked = ("run", "--json", "--seed", 5, "--out", tmp_path, *missing, "--repetitions", 0)
+    done = run(*asked)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["private"] is False
     assert document["missing"] == {"client 3": "no upload by the deadline"}
     assert document["rehearsal"] is None
     assert document["statement"]["clients"][0]["aged_epsilon"] is None
-    again = json.loads(
-        run(
-            "run",
-            "--json",
-            "--seed",
-            5,
-            "--out",
-            tmp_path,
-            "--on-missing",
-            "replan",
-            "--drop",
-            "client 3",
-            "--repetitions",
-            0,
-        ).stdout
-    )
-    assert again["model"] == document["model"]
+    assert json.loads(run(*asked).stdout)["model"] == document["model"]
 
 
 def test_run_of_a_plan_file(tmp_path):

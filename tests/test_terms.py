@@ -3,7 +3,8 @@ import pytest
 
 import agewise as aw
 from agewise.loss.bound import _setting
-from agewise.terms import achieved_epsilon, terms_of
+from agewise.terms import terms_of
+from random_problems import achieved_epsilon
 
 LAST = 100_000
 DAY = aw.PeriodicChain([[[0.6, 0.4], [0.3, 0.7]], [[0.9, 0.1], [0.2, 0.8]]], [0, 1])

@@ -363,9 +363,3 @@ def terms_of(
         classical_epsilon=float(table.classical_epsilon[column]),
         classical_delta=float(table.classical_delta[column]),
     )
-
-
-def achieved_epsilon(client: Client, problem: Problem, table: SlotTable, column: int) -> float:
-    """Return the aged ε of a cell of the table."""
-    cell = terms_of(client, problem.target_of(client), table, column, problem.aggregate_at)
-    return cell.aged_epsilon(cell.scale, cell.classical_epsilon)

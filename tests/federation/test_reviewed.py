@@ -12,8 +12,9 @@ from agewise.federation.server import Server
 from agewise.federation.sources import SimulatedRecords, load_readings
 from agewise.privacy.account import Event, enforce, now, total_of
 from agewise.privacy.ledger import Ledger
-from agewise.terms import achieved_epsilon, slot_table
+from agewise.terms import slot_table
 from attacks import aged_by_program, backward
+from random_problems import achieved_epsilon
 
 LONDON = aw.scenarios.london()
 PLAN = aw.plan(LONDON)

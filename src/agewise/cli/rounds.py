@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from click.core import ParameterSource
 from rich.markup import escape
 
 from agewise.cli.console import (
@@ -38,7 +37,7 @@ from agewise.cli.console import (
     wrote,
 )
 from agewise.cli.layout import Column, print_facts, print_table
-from agewise.cli.running import fresh_folder
+from agewise.cli.running import fresh_folder, refuse_given
 from agewise.errors import InvalidInput
 from agewise.federation.journal import RECORD, STATEMENT
 from agewise.federation.round_results import Heard, Round, RoundsResult
@@ -112,12 +111,7 @@ def rounds_command(
     """
     if resume is not None:
         folder = resume
-        given = (context.get_parameter_source(name) for name in context.params)
-        names = dict(zip(context.params, given, strict=True))
-        for name, source in names.items():
-            if source is ParameterSource.COMMANDLINE and name not in ("resume", "now", "as_json"):
-                word = "SCENARIO" if name == "scenario" else f"--{name.replace('_', '-')}"
-                raise InvalidInput(word, "given with --resume", "one or the other")
+        refuse_given(context, "--resume", allowed={"resume", "now", "as_json"})
         with steps_bar("rounds") as (say, advance):
             result = resume_rounds(folder, rounds=now, heard=_telling(say, advance))
     else:

@@ -138,13 +138,13 @@ def run_command(
     if repetitions is not None and (repetitions < 0 or repetitions == 1):
         raise InvalidInput("--repetitions", repetitions, "0, or 2 and more")
     if resume_from is not None:
-        _refuse_given(context, "--resume", allowed={"resume_from", "as_json", "repetitions"})
+        refuse_given(context, "--resume", allowed={"resume_from", "as_json", "repetitions"})
         folder = resume_from
         with _watching(folder, _clients_in(folder)) as watch:
             result = resume(folder, watch=watch)
     else:
         if plan is not None:
-            _refuse_given(context, "--plan", refused=_PLANNING)
+            refuse_given(context, "--plan", refused=_PLANNING)
         chosen = _planned(
             plan,
             scenario,
@@ -260,7 +260,7 @@ _PLANNING = {
 }
 
 
-def _refuse_given(
+def refuse_given(
     context: typer.Context,
     option: str,
     *,
