@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from agewise import knowledge, learning, privacy, scenarios, scheduling
 from agewise.errors import AgewiseError, InvalidInput
-from agewise.federation import rehearse, resume, resume_rounds, run, run_rounds
 from agewise.knowledge import Level
 from agewise.learning import Histogram, Mean, Statistics
 from agewise.loss import loss_bound, loss_gap
@@ -32,14 +31,15 @@ from agewise.privacy import (
 )
 from agewise.problem import Client, Problem, Target
 from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, birth_death
-from agewise.scenario import dump_scenario, load_scenario
 from agewise.scheduling import solve_schedule
 from agewise.schemes import compare_schemes
 
 if TYPE_CHECKING:
     from agewise import figures, fitting
+    from agewise.federation import rehearse, resume, resume_rounds, run, run_rounds
     from agewise.fitting.fit import fit
     from agewise.readings import read_readings
+    from agewise.scenario import dump_scenario, load_scenario
 
 __version__ = "0.1.0"
 
@@ -95,12 +95,19 @@ __all__ = [
     "steady_epsilon",
 ]
 
-_GROUPS = ("figures", "fitting")
-"""Packages that need matplotlib or polars, which take long to import."""
+_GROUPS = ("federation", "figures", "fitting")
+"""Packages that take long to import, or need matplotlib or polars, which do."""
 
 _ELSEWHERE = {
+    "dump_scenario": "scenario",
     "fit": "fitting.fit",
+    "load_scenario": "scenario",
     "read_readings": "readings",
+    "rehearse": "federation",
+    "resume": "federation",
+    "resume_rounds": "federation",
+    "run": "federation",
+    "run_rounds": "federation",
     # Names of the first version, which are grouped now.
     "Assignment": "planning",
     "Bound": "loss",

@@ -27,7 +27,6 @@ from agewise.report.tables import (
     text_facts,
     text_table,
 )
-from agewise.scenario import problem_to_dict
 from agewise.scheduling import Certificate
 from agewise.scheduling.schedule import relative_gap
 from agewise.wording import in_words
@@ -143,6 +142,8 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data; infinities become the word "inf"."""
+        from agewise.scenario import problem_to_dict  # noqa: PLC0415  (pydantic is slow to import)
+
         return {
             "version": VERSION,
             "scenario": problem_to_dict(self.problem),
