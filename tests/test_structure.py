@@ -143,7 +143,8 @@ def test_all_is_sorted_complete_and_resolves():
 
 def test_importing_the_package_is_light():
     code = (
-        "import sys, agewise; heavy = 'matplotlib', 'flwr', 'polars', 'opendp', 'typer', 'pydantic';"
+        "import sys, agewise;"
+        "heavy = 'matplotlib', 'flwr', 'polars', 'opendp', 'typer', 'pydantic';"
         "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
