@@ -17,7 +17,7 @@ from agewise.learning import Histogram, Mean, Statistics
 from agewise.loss import loss_bound, loss_gap
 from agewise.loss.simulation import simulate_gap
 from agewise.mixing import delta
-from agewise.planning import Plan, compare, plan, price, replan
+from agewise.planning import Plan, compare, plan, price, replan, take_turns
 from agewise.privacy import (
     Ageing,
     BudgetExceeded,
@@ -93,6 +93,7 @@ __all__ = [
     "simulate_gap",
     "solve_schedule",
     "steady_epsilon",
+    "take_turns",
 ]
 
 _GROUPS = ("federation", "figures", "fitting")

@@ -17,14 +17,17 @@ from agewise.checks import one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.knowledge import Independent, Knowledge, Level, Levels, Measured
 from agewise.learning import ESTIMATORS, Estimator, Learner, Mean
-from agewise.mechanism import MECHANISMS, Kind
-from agewise.mixing import METHODS, MIXINGS, Method
-from agewise.privacy.calibration import RULES, Rule
-from agewise.privacy.steady import Promise, check_lasting, check_promise
+from agewise.mechanism import Kind
+from agewise.mixing import Method
+from agewise.privacy.calibration import Rule
+from agewise.privacy.steady import Promise, check_lasting
 from agewise.process import Process
 from agewise.process.joint import as_law
 from agewise.report.problems import problem_facts, problem_line
 from agewise.report.tables import html_facts, text_facts
+from agewise.target import Target
+
+__all__ = ["OBJECTIVES", "TRUSTS", "Client", "Objective", "Problem", "Target", "Trust"]
 
 Objective = Literal["exact", "bound", "simulated"]
 Trust = Literal["client", "server"]
@@ -39,76 +42,12 @@ OBJECTIVES: tuple[str, ...] = get_args(Objective)
 
 
 @dataclass(frozen=True)
-class Target:
-    """What a client's release must guarantee, and by which noise.
-
-    `epsilon` is the aged ε, `delta` the δ of (ε, δ) with Gaussian noise, 0 with Laplace noise.
-    Of `rounds` releases (None: for ever), one `every` so many slots, `epsilon` is about what
-    `promise` says: see `agewise.privacy.steady`.
-    """
-
-    epsilon: float
-    mixing: Method
-    calibration: Rule
-    mechanism: Kind = "laplace"
-    delta: float = 0.0
-    rounds: int | None = 1
-    every: int | None = None
-    promise: Promise = "present"
-
-    @property
-    def lasting(self) -> bool:
-        """Whether more is promised than about the present after one release."""
-        return self.rounds != 1 or self.promise != "present"
-
-    @property
-    def counted_rounds(self) -> int | None:
-        """Rounds that the noise is set for; the rule about every moment knows no end."""
-        return None if self.promise == "every_moment" and self.rounds != 1 else self.rounds
-
-    def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
-        one_of("mixing", self.mixing, METHODS)
-        check_promise(self.promise)
-        one_of("calibration", self.calibration, RULES)
-        one_of("mechanism", self.mechanism, tuple(MECHANISMS))
-        if self.calibration == "tight" and not MIXINGS[self.mixing].allows_tight:
-            raise InvalidInput(
-                "calibration",
-                f"'tight' with mixing {self.mixing!r}",
-                "tight with mixing exact or own_law",
-                "Use calibration sharp or formula, or another mixing.",
-            )
-        if self.mechanism == "gaussian":
-            if self.calibration == "tight":
-                raise InvalidInput("calibration", "'tight' with Gaussian noise", "formula or sharp")
-            if not 0 < self.delta < 1:
-                raise InvalidInput(
-                    "delta",
-                    self.delta or None,
-                    "above 0 and below 1, with Gaussian noise",
-                    "Far below one over the number of records, 1e-6 say.",
-                )
-        elif self.delta:
-            raise InvalidInput("delta", self.delta, "none with Laplace noise, which needs no δ")
-        if self.lasting:
-            self._check_lasting()
-
-    def _check_lasting(self) -> None:
-        said = "many rounds" if self.rounds != 1 else f"the promise {self.promise}"
-        if self.calibration != "sharp":
-            raise InvalidInput("calibration", f"{self.calibration!r} with {said}", "sharp")
-        if self.mechanism != "laplace":
-            raise InvalidInput("mechanism", f"{self.mechanism!r} with {said}", "laplace")
-
-
-@dataclass(frozen=True)
 class Client:
     """One client: how its records change, their law when it collects, how many it collects.
 
     `law` None means the process's own law (stationary, or periodic). `weight` is its share of
     the aggregate; None means in proportion to `samples`. `epsilon` is its own target; None means
-    that of the problem.
+    that of the problem. Of many rounds it takes part in the first and every `turn`-th after it.
     """
 
     name: str
@@ -117,6 +56,7 @@ class Client:
     samples: int = 100
     weight: float | None = None
     epsilon: float | None = None
+    turn: int = 1
 
     def __post_init__(self) -> None:
         if (
@@ -146,6 +86,8 @@ class Client:
         if self.epsilon is not None:
             own = positive(f"epsilon of client {self.name!r}", self.epsilon)
             object.__setattr__(self, "epsilon", own)
+        turn = whole(f"turn of client {self.name!r}", self.turn, 1, LARGEST_SLOT)
+        object.__setattr__(self, "turn", turn)
 
     def law_at(self, slot: int) -> Array:
         """The law of a record that is collected in `slot`."""
@@ -212,6 +154,8 @@ class Problem:
             self.target_of(member)
         self._check_learner(members)
         self._check_knowledge(members)
+        if any(member.turn > 1 for member in members):
+            self._check_turns(members)
         if self.capacity is not None:
             object.__setattr__(self, "capacity", whole("capacity", self.capacity, 1))
             if len(members) > self.capacity * self.aggregate_at:
@@ -263,6 +207,24 @@ class Problem:
                     "stated",
                     "none, with many rounds",
                     "From round to round records follow their process: leave the law out.",
+                )
+
+    def _check_turns(self, members: tuple[Client, ...]) -> None:
+        """What clients that rest in some rounds need: an estimate that goes on without them."""
+        allowed = {
+            "rounds": (self.rounds != 1, "more than one"),
+            "estimator": (self.estimator == "best", "best"),
+            "noise": (self.noise == "client", "client"),
+            "level": (self.known.kind == "independent", "none"),
+            "process": (all(m.process.homogeneous is not None for m in members), "MarkovChain"),
+        }
+        for name, (fits, words) in allowed.items():
+            if not fits:
+                raise InvalidInput(
+                    "turn",
+                    max(member.turn for member in members),
+                    f"1, unless {name} is {words}",
+                    "Between its turns a client's last release is all there is to go by.",
                 )
 
     def _check_learner(self, members: tuple[Client, ...]) -> None:
@@ -344,15 +306,19 @@ class Problem:
         return Levels(self.level) if self.level else Independent()  # type: ignore[arg-type]
 
     def target_of(self, client: Client) -> Target:
-        """What a client's release must guarantee."""
+        """What a client's release must guarantee, over the rounds that it takes part in."""
+        rounds, every = self.rounds, self.every
+        if client.turn > 1 and every is not None:
+            rounds = None if rounds is None else -(-rounds // client.turn)
+            every *= client.turn
         return Target(
             self.epsilon if client.epsilon is None else client.epsilon,
             self.mixing,
             self.calibration,
             self.mechanism,
             self.delta or 0.0,
-            self.rounds,
-            self.every,
+            rounds,
+            every,
             self.promise,
         )
 

@@ -107,6 +107,7 @@ class _ClientEntry(Entry):
     states: list[float] | None = Field(None, description=_NUMBERS)
     weight: float | None = Field(None, description="a finite number above 0")
     epsilon: float | None = Field(None, description="a finite number above 0")
+    turn: int = Field(1, description="1 or more: takes part in every so-many-th round")
 
 
 class _Scenario(Entry):
@@ -204,6 +205,7 @@ def problem_from_dict(document: dict[str, Any]) -> Problem:
                 one.samples,
                 one.weight,
                 one.epsilon,
+                one.turn,
             )
             for index, one in enumerate(entry.clients)
         ]
@@ -307,11 +309,12 @@ def _inspect_client(
             process = one.process.build(states)
         if process is None:  # law, samples and weight can be looked at all the same
             process = MarkovChain(np.eye(len(states)), states)
-        for name in ("law", "samples", "weight", "epsilon"):
+        for name in ("law", "samples", "weight", "epsilon", "turn"):
             with _collecting(problems, where):
                 Client(one.name, process, **{name: getattr(one, name)})
         with suppress(InvalidInput):
-            return Client(one.name, process, one.law, one.samples, one.weight, one.epsilon)
+            rest = one.samples, one.weight, one.epsilon, one.turn
+            return Client(one.name, process, one.law, *rest)
     return None
 
 
@@ -349,6 +352,7 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
             "samples": client.samples,
             "weight": client.weight,
             "epsilon": client.epsilon,
+            "turn": client.turn if client.turn > 1 else None,
             "law": None if client.law is None else list(client.law),  # type: ignore[arg-type]
             "states": own,
             "process": _process_to_dict(client),

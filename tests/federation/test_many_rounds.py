@@ -10,6 +10,7 @@ import pytest
 import agewise as aw
 from agewise.federation.checking_rounds import check_rounds
 from agewise.federation.journal import ledger_file
+from agewise.federation.local import LocalTransport
 from agewise.federation.rounds import resume_rounds, run_rounds
 from agewise.federation.sources import RoundRecords
 from agewise.privacy.ledger import Ledger
@@ -298,9 +299,85 @@ def test_what_is_planned_is_what_clients_accept(rounds, promise):
     assert max(one.epsilon for one in result.rounds) <= 0.1 * (1 + 1e-6)
 
 
-def test_clients_keep_their_distance_so_nothing_is_replanned():
-    with pytest.raises(aw.InvalidInput, match="fail or renormalise"):
-        run_rounds(FOR_EVER, seeded(), rounds=2, on_missing="replan")
+def losing(monkeypatch, number, name, slot):
+    """One order is lost on its way."""
+    send = LocalTransport.send
+
+    def lossy(self, orders, until):
+        lost = (f"-{number:05d}", name, slot)
+        kept = [o for o in orders if (o.run[-6:], o.client, o.collect_at) != lost]
+        send(self, kept, until)
+
+    monkeypatch.setattr(LocalTransport, "send", lossy)
+
+
+def test_guarantee_whoever_misses_a_slot_comes_later_and_stays_there(tmp_path, monkeypatch):
+    plan = aw.price(FOR_EVER.problem, [6, 6, 6])
+    losing(monkeypatch, 2, "client 2", 6)
+    result = run_rounds(plan, rounds=4, folder=tmp_path / "run", on_missing="replan")
+    assert all(one.missing == () and one.participants == 3 for one in result.rounds)
+    slots = [event.collect_at for event in events_of(tmp_path / "run", "client 2")]
+    assert slots[0] == 6
+    assert slots[1] > 16
+    assert np.diff(slots[1:]).tolist() == [10, 10]  # never closer than a round
+    assert [e.collect_at for e in events_of(tmp_path / "run")] == [6, 16, 26, 36]
+    assert max(one.epsilon for one in result.rounds) <= 0.1 * (1 + 1e-9)
+    assert check_rounds(tmp_path / "run").differences == ()
+    (tmp_path / "run" / "00004" / "round.json").unlink()
+    assert resume_rounds(tmp_path / "run").rounds == result.rounds
+
+
+def test_whoever_is_gone_is_missing_and_nobody_moves(tmp_path):
+    plan = aw.price(FOR_EVER.problem, [6, 6, 6])
+    result = run_rounds(
+        plan, rounds=3, folder=tmp_path / "run", on_missing="replan", drop=["client 2"]
+    )
+    assert all(one.missing == ("client 2",) for one in result.rounds)
+    assert [e.collect_at for e in events_of(tmp_path / "run")] == [6, 16, 26]
+    assert check_rounds(tmp_path / "run").differences == ()
+
+
+TURNS = aw.plan(
+    FOR_EVER.problem.replace(
+        clients=[
+            dataclasses.replace(client, turn=turn)
+            for client, turn in zip(FOR_EVER.problem.clients, (2, 4, 2), strict=True)
+        ]
+    )
+)
+
+
+def test_rounds_without_anybody_publish_what_is_known(tmp_path):
+    result = run_rounds(TURNS, rounds=5, folder=tmp_path / "run")
+    assert [one.participants for one in result.rounds] == [3, 0, 2, 0, 3]
+    for one in result.rounds[1::2]:
+        assert one.aggregate == one.estimate
+        assert one.truth is not None
+    assert result.rounds[1].classical == result.rounds[0].classical
+    assert result.rounds[1].estimate_gap > result.rounds[0].estimate_gap
+    assert check_rounds(tmp_path / "run").differences == ()
+    path = tmp_path / "run" / "00002" / "round.json"
+    path.write_text(path.read_text().replace('"estimate_gap": ', '"estimate_gap": 1'))
+    assert check_rounds(tmp_path / "run").differences
+
+
+@pytest.mark.parametrize("fuse", range(6))
+def test_guarantee_kills_in_rounds_with_turns_change_nothing(tmp_path, fuse):
+    straight = run_rounds(TURNS, seeded(), rounds=5)
+    with pytest.raises(Killed):
+        run_rounds(
+            TURNS,
+            seeded(),
+            rounds=5,
+            folder=tmp_path / "run",
+            watch=burning(np.random.default_rng(fuse), 1, 20),
+        )
+    resumed = resume_rounds(tmp_path / "run")
+    assert [one.estimate for one in resumed.rounds] == [one.estimate for one in straight.rounds]
+    assert len(events_of(tmp_path / "run")) == 3
+
+
+def test_nobody_of_that_name_can_be_dropped():
     with pytest.raises(aw.InvalidInput, match="nobody"):
         run_rounds(FOR_EVER, seeded(), rounds=2, drop=["nobody"])
 

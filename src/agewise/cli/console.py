@@ -21,6 +21,7 @@ from agewise.knowledge import Level
 from agewise.learning import Estimator, learner_of
 from agewise.mechanism import Kind
 from agewise.mixing import Method, assumption
+from agewise.planning.turns import take_turns
 from agewise.privacy.account import Policy
 from agewise.privacy.calibration import Rule
 from agewise.problem import Problem, Trust
@@ -95,6 +96,13 @@ PromiseOption = Annotated[
         "the last H slots.",
     ),
 ]
+TurnsOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Of many rounds, let a client take part in every j-th only, j up to this, where the "
+        "loss is less so: it may then spend more each time."
+    ),
+]
 LevelOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -151,6 +159,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 OutOption = Annotated[Path | None, typer.Option(help="Folder for figures and data files.")]
 
 
+BAR = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    TaskProgressColumn(),
+    TimeRemainingColumn(),
+)
+
+
 @contextmanager
 def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar on stderr while work goes on; yields the function that moves it."""
@@ -163,13 +179,7 @@ def steps_bar(
     description: str,
 ) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
     """Show a bar on stderr; yields what prints a line above it, and what moves it."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=people, transient=True, disable=not people.is_terminal) as bar:
+    with Progress(*BAR, console=people, transient=True, disable=not people.is_terminal) as bar:
         task = bar.add_task(description, total=None)
 
         def say(line: str) -> None:
@@ -196,6 +206,7 @@ def _strict(value: Any) -> Any:
 def read_problem(scenario: str, **changes: Any) -> Problem:
     """Load a scenario, with the options that were given in place of its own."""
     given = {name: value for name, value in changes.items() if value is not None}
+    turns = given.pop("turns", None)
     if "learner" in given:
         given["learner"] = learner_of({"kind": given["learner"]})
     if "level" in given:
@@ -210,7 +221,8 @@ def read_problem(scenario: str, **changes: Any) -> Problem:
         if given.get("rounds", problem.rounds) == 1:
             stated["every"] = None
         given = {**stated, **given}
-    return problem.replace(**given)
+    problem = problem.replace(**given)
+    return problem if turns is None else take_turns(problem, turns)
 
 
 def _rounds(text: str) -> int | None:

@@ -30,6 +30,7 @@ from agewise.cli.console import (
     ScenarioArgument,
     ServerNoiseOption,
     StartsAtOption,
+    TurnsOption,
     WindowOption,
     client_policy,
     console,
@@ -74,6 +75,7 @@ def init_command(
     rounds: RoundsOption = None,
     every: EveryOption = None,
     promise: PromiseOption = None,
+    turns: TurnsOption = None,
     readings: Annotated[
         Path | None, typer.Option(help="The nodes' readings; otherwise simulated records.")
     ] = None,
@@ -112,6 +114,7 @@ def init_command(
         rounds=rounds,
         every=every,
         promise=promise,
+        turns=turns,
     )
     deployment = init_deployment(
         folder,

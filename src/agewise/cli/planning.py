@@ -27,6 +27,7 @@ from agewise.cli.console import (
     PromiseOption,
     RoundsOption,
     ScenarioArgument,
+    TurnsOption,
     assumptions,
     console,
     generator,
@@ -69,6 +70,7 @@ def plan(
     rounds: RoundsOption = None,
     every: EveryOption = None,
     promise: PromiseOption = None,
+    turns: TurnsOption = None,
     capacity: CapacityOption = None,
     method: Annotated[SearchMethod, typer.Option(help="How to search.")] = "certified",
     keep_best: Annotated[
@@ -101,6 +103,7 @@ def plan(
         rounds=rounds,
         every=every,
         promise=promise,
+        turns=turns,
         capacity=capacity,
     )
     if keep_best and method != "certified":

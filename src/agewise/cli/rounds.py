@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
+from rich.console import Group
+from rich.live import Live
 from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
 
 from agewise.cli.console import (
+    BAR,
     AtOnceOption,
     DeploymentOption,
     DropOption,
@@ -27,13 +35,14 @@ from agewise.cli.console import (
     SlotTimeoutOption,
     StartsAtOption,
     SuperlinkOption,
+    TurnsOption,
     WaitOption,
     console,
     generator,
+    people,
     print_json,
     progress_bar,
     read_problem,
-    steps_bar,
     wrote,
 )
 from agewise.cli.layout import Column, print_facts, print_table
@@ -44,7 +53,7 @@ from agewise.federation.round_results import Heard, Round, RoundsResult
 from agewise.federation.rounds import resume_rounds, run_rounds
 from agewise.federation.server import OnMissing
 from agewise.planning import plan as make_plan
-from agewise.progress import Progress
+from agewise.report.tables import shorten
 
 SPOKEN = 40
 """Rounds up to which each is told as it comes in; of more, about so many."""
@@ -68,6 +77,7 @@ def rounds_command(
     rounds: RoundsOption = None,
     every: EveryOption = None,
     promise: PromiseOption = None,
+    turns: TurnsOption = None,
     now: Annotated[
         int | None,
         typer.Option(help="Rounds to carry out now (default: all planned; 30 of a plan for ever)."),
@@ -112,8 +122,8 @@ def rounds_command(
     if resume is not None:
         folder = resume
         refuse_given(context, "--resume", allowed={"resume", "now", "as_json"})
-        with steps_bar("rounds") as (say, advance):
-            result = resume_rounds(folder, rounds=now, heard=_telling(say, advance))
+        with live_rounds() as heard:
+            result = resume_rounds(folder, rounds=now, heard=heard)
     else:
         problem = read_problem(
             scenario,
@@ -124,6 +134,7 @@ def rounds_command(
             rounds=rounds,
             every=every,
             promise=promise,
+            turns=turns,
         )
         if problem.rounds == 1:
             raise InvalidInput(
@@ -133,7 +144,7 @@ def rounds_command(
             made = make_plan(problem, progress=advance)
         count = FOR_EVER if now is None and problem.rounds is None else now
         folder = fresh_folder(out, problem.name)
-        with steps_bar("rounds") as (say, advance):
+        with live_rounds() as heard:
             result = run_rounds(
                 made,
                 None if seed is None else generator(seed),
@@ -151,7 +162,7 @@ def rounds_command(
                 wait=wait,
                 slot_timeout=slot_timeout,
                 at_once=at_once,
-                heard=_telling(say, advance),
+                heard=heard,
             )
     picture = folder / "rounds.png"
     result.plot(picture)
@@ -162,17 +173,53 @@ def rounds_command(
     wrote([folder / RECORD, folder / STATEMENT, picture])
 
 
-def _telling(say: Callable[[str], None], advance: Progress) -> Heard:
-    """Tell of rounds as they come in."""
+@contextmanager
+def live_rounds() -> Iterator[Heard]:
+    """Tell of rounds as they come in: a table of the last ones, or lines where that cannot be."""
+    if not people.is_terminal:
+        yield _lines
+        return
+    done: deque[Round] = deque(maxlen=SHOWN)
+    bar = Progress(*BAR, console=people)
+    task = bar.add_task("rounds", total=None)
+    with Live(bar, console=people, transient=True) as live:
 
-    def heard(one: Round, total: int) -> None:
-        advance(one.number, total)
-        if total <= SPOKEN or one.number % (total // SPOKEN) == 0 or one.missing:
-            spent = "" if one.epsilon is None else f"  ε {one.epsilon:.4g}"
-            lost = f"  [yellow]missing: {escape(', '.join(one.missing))}[/]" if one.missing else ""
-            say(f"round {one.number:>5}  {one.estimate[0]:.6g}{spent}{lost}")
+        def heard(one: Round, total: int) -> None:
+            done.append(one)
+            bar.update(task, completed=one.number, total=total)
+            live.update(Group(_live_table(done), bar))
 
-    return heard
+        yield heard
+
+
+def _live_table(done: Iterable[Round]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("round", "estimate", "±", "truth", "ε so far", "classical sum", "missing"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in done:
+        missing = escape(shorten(", ".join(one.missing), 24))
+        table.add_row(*_cells(one, 5), f"[yellow]{missing}[/]")
+    return table
+
+
+def _cells(one: Round, digits: int) -> list[str]:
+    """A round's number, estimate, error, truth and what was spent so far."""
+    return [
+        f"{one.number}",
+        f"{one.estimate[0]:.{digits}g}",
+        f"{one.estimate_gap**0.5:.4g}",
+        "" if one.truth is None else f"{one.truth[0]:.{digits}g}",
+        "none" if one.epsilon is None else f"{one.epsilon:.{digits}g}",
+        "none" if one.classical is None else f"{one.classical:.{digits}g}",
+    ]
+
+
+def _lines(one: Round, total: int) -> None:
+    if total <= SPOKEN or one.number % (total // SPOKEN) == 0 or one.missing:
+        spent = "" if one.epsilon is None else f"  ε {one.epsilon:.4g}"
+        lost = f"  [yellow]missing: {escape(', '.join(one.missing))}[/]" if one.missing else ""
+        line = f"round {one.number:>5}  {one.estimate[0]:.6g}{spent}{lost}"
+        people.print(line, soft_wrap=True, highlight=False)
 
 
 def _print(result: RoundsResult) -> None:
@@ -191,16 +238,9 @@ def _print(result: RoundsResult) -> None:
     if len(shown) > SHOWN:
         shown = shown[: SHOWN // 2] + shown[-SHOWN // 2 :]
     rows = [
-        [
-            f"{one.number}",
-            f"{one.published_at}",
-            f"{one.estimate[0]:.6g}",
-            f"{one.estimate_gap**0.5:.4g}",
-            "" if one.truth is None else f"{one.truth[0]:.6g}",
-            "none" if one.epsilon is None else f"{one.epsilon:.6g}",
-            "none" if one.classical is None else f"{one.classical:.6g}",
-        ]
+        [number, f"{one.published_at}", *rest]
         for one in shown
+        for number, *rest in [_cells(one, 6)]
     ]
     screen = console()
     print_table(screen, escape(result.plan.title), columns, rows)

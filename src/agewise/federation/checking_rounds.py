@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from agewise.federation.checking import Difference, Report, check_run, compared, read_record
-from agewise.federation.hearing import Hearing, releases_in
+from agewise.federation.hearing import Hearing, later, releases_in, silent_round
 from agewise.federation.journal import RECORD, STATEMENT
 from agewise.federation.round_results import (
+    Round,
     RoundsResult,
     aggregate_of,
     complete_record,
@@ -20,6 +21,7 @@ from agewise.federation.round_results import (
 )
 from agewise.federation.rounds import load_rounds
 from agewise.planning.heard import can_listen
+from agewise.planning.turns import plan_of_round
 
 
 def check_rounds(folder: Path | str, ledgers: Path | str | None = None) -> Report:
@@ -29,56 +31,90 @@ def check_rounds(folder: Path | str, ledgers: Path | str | None = None) -> Repor
         As for `check_run`, round by round. The estimates follow from the journals, the ε's of each
         round from its own record, which follows from the ledgers.
     """
-    place = Path(folder)
-    plan, settings, count = load_rounds(place)
-    every = plan.problem.every or plan.problem.aggregate_at
-    ledgers = ledgers or settings.ledgers or place / "ledgers"
-    hearing = Hearing(plan.problem) if can_listen(plan.problem) else None
-    leaves, done = 0, []
-    differences: list[Difference] = []
-    as_told: dict[str, None] = {}
-    told: dict[str, Any] | None = None
-    there = len(list(place.glob("[0-9]" * 5)))
-    if there > count:
-        differences.append(Difference("rounds", count, f"{there} folders"))
-    for number in range(1, count + 1):
-        own = place / f"{number:05d}"
+    check = _Check(Path(folder), ledgers)
+    there = len(list(check.place.glob("[0-9]" * 5)))
+    if there > check.count:
+        check.differences.append(Difference("rounds", check.count, f"{there} folders"))
+    for number in range(1, check.count + 1):
+        if not check.round(number):
+            break
+    if check.done:
+        check.all_rounds()
+    return Report(check.settings.run, check.leaves, tuple(check.differences), tuple(check.as_told))
+
+
+class _Check:
+    """What was recomputed so far, round by round."""
+
+    def __init__(self, place: Path, ledgers: Path | str | None) -> None:
+        self.place = place
+        self.plan, self.settings, self.count = load_rounds(place)
+        problem = self.plan.problem
+        self.every = problem.every or problem.aggregate_at
+        self.ledgers = ledgers or self.settings.ledgers or place / "ledgers"
+        self.hearing = Hearing(problem) if can_listen(problem) else None
+        self.slots: dict[str, int] = {}
+        self.told: dict[str, Any] | None = None
+        self.done: list[Round] = []
+        self.leaves = 0
+        self.differences: list[Difference] = []
+        self.as_told: dict[str, None] = {}
+
+    def round(self, number: int) -> bool:
+        """Check a round; whether the next one can be looked at."""
+        own, before = self.place / f"{number:05d}", (number - 1) * self.every
         one = finished_round(own)
         if one is None:
-            as_told[f"rounds {number} to {count} are not done"] = None
-            break
-        report = check_run(own, ledgers)
-        leaves += report.compared
-        differences += [
+            self.as_told[f"rounds {number} to {self.count} are not done"] = None
+            return False
+        single = replace(self.settings, run=f"{self.settings.run}-{number:05d}")
+        followed = plan_of_round(self.plan, number, self.slots)
+        if followed is None and self.hearing is not None and self.done:
+            last = self.done[-1]
+            true = asdict(silent_round(last, single.run, self.hearing, self.every, one.truth))
+        else:
+            record = self._run(number, own)
+            if record is None:
+                return False
+            self.told = latest(self.told, record["statement"])
+            epsilon, classical = spent_of(record["statement"], self.told)
+            true = {"epsilon": epsilon, "classical": classical, "aggregate": aggregate_of(record)}
+            released = releases_in(own, followed or self.plan, single, before)
+            self.slots = later(self.plan, self.slots, released, before)
+            if self.hearing is not None:
+                self.hearing.add(released)
+                estimate, gap = self.hearing.estimate(one.published_at)
+                true |= {"estimate": estimate, "estimate_gap": gap}
+        stated = {name: getattr(one, name) for name in true}
+        self.differences += compared(f"round {number}", _listed(stated), _listed(true))
+        self.leaves += len(true)
+        self.done.append(one)
+        return True
+
+    def _run(self, number: int, own: Path) -> dict[str, Any] | None:
+        """Check a round as a run of its own, and return its record."""
+        report = check_run(own, self.ledgers)
+        self.leaves += report.compared
+        self.differences += [
             Difference(f"round {number}: {found.where}", found.stated, found.recomputed)
             for found in report.differences
         ]
-        as_told |= dict.fromkeys(report.as_told)
+        self.as_told |= dict.fromkeys(report.as_told)
         record = complete_record(own)
         if record is None:
-            differences.append(Difference(f"round {number}: {RECORD}", "no model", "a model"))
-            break
-        told = latest(told, record["statement"])
-        epsilon, classical = spent_of(record["statement"], told)
-        true: dict[str, Any] = {"epsilon": epsilon, "classical": classical}
-        true["aggregate"] = list(aggregate_of(record))
-        if hearing is not None:
-            before = (number - 1) * every
-            single = replace(settings, run=f"{settings.run}-{number:05d}")
-            hearing.add(releases_in(own, plan, single, before))
-            estimate, gap = hearing.estimate(one.published_at)
-            true |= {"estimate": list(estimate), "estimate_gap": gap}
-        stated = {name: getattr(one, name) for name in true}
-        stated = {k: list(v) if isinstance(v, tuple) else v for k, v in stated.items()}
-        differences += compared(f"round {number}", stated, true)
-        leaves += len(true)
-        done.append(one)
-    if done:
-        result = RoundsResult(settings.run, plan, tuple(done), not settings.stand_in)
-        differences += compared(RECORD, read_record(place / RECORD), result.to_dict())
-        shown = place / STATEMENT
+            self.differences.append(Difference(f"round {number}: {RECORD}", "no model", "a model"))
+        return record
+
+    def all_rounds(self) -> None:
+        """Check what is said of all rounds together."""
+        private = not self.settings.stand_in
+        result = RoundsResult(self.settings.run, self.plan, tuple(self.done), private)
+        self.differences += compared(RECORD, read_record(self.place / RECORD), result.to_dict())
+        shown = self.place / STATEMENT
         text = shown.read_text(encoding="utf-8") if shown.exists() else ""
-        wanted = rounds_statement(result, told)
-        if text != wanted:
-            differences.append(Difference(STATEMENT, "another text", "what follows"))
-    return Report(settings.run, leaves, tuple(differences), tuple(as_told))
+        if text != rounds_statement(result, self.told):
+            self.differences.append(Difference(STATEMENT, "another text", "what follows"))
+
+
+def _listed(numbers: dict[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}

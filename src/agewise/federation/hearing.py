@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from agewise.federation.journal import RunFolder
+from agewise.federation.round_results import Round
 from agewise.federation.server import Server
 from agewise.federation.settings import Settings
 from agewise.knowledge import Heard, Level, filter_heard
@@ -26,7 +26,7 @@ MOST_WORK = 10**9
 """Clients times the cube of rounds, at most: of many clients fewer rounds are used."""
 
 
-def releases_in(folder: Path, plan: Plan, settings: Settings, before: int) -> dict[str, Any]:
+def releases_in(folder: Path, plan: Plan, settings: Settings, before: int) -> dict[str, Release]:
     """What each client released in a round, from its journal."""
     server = Server(plan, settings.run, settings.on_missing, private=not settings.stand_in)
     RunFolder.rebuilt(folder, server)
@@ -34,6 +34,18 @@ def releases_in(folder: Path, plan: Plan, settings: Settings, before: int) -> di
         name: (upload.collect_at + before, upload.noise_scale, tuple(upload.value))
         for name, (upload, _) in server.received.items()
     }
+
+
+def later(
+    plan: Plan, slots: dict[str, int], released: dict[str, Release], before: int
+) -> dict[str, int]:
+    """The slots of clients that have come later than planned: there they stay.
+
+    Next time in its old slot, a client would be closer to this release than its rule allows.
+    """
+    planned = {one.client: one.collect_at for one in plan.assignments} | slots
+    moved = {name: at - before for name, (at, _, _) in released.items()}
+    return slots | {name: slot for name, slot in moved.items() if slot > planned[name]}
 
 
 @dataclass
@@ -77,3 +89,25 @@ class Hearing:
             values.append(found.of(told))
             loss += float(counts[k]) * found.loss
         return tuple(values), loss
+
+
+def silent_round(
+    last: Round, run: str, hearing: Hearing, every: int, truth: tuple[float, ...] | None
+) -> Round:
+    """A round in which nobody takes part: an estimate from the earlier ones, and nothing spent."""
+    slot = last.published_at + every
+    estimate, gap = hearing.estimate(slot)
+    return replace(
+        last,
+        number=last.number + 1,
+        run=run,
+        published_at=slot,
+        aggregate=estimate,
+        expected_gap=gap,
+        estimate=estimate,
+        estimate_gap=gap,
+        realised_loss=None,
+        truth=truth,
+        participants=0,
+        missing=(),
+    )

@@ -80,8 +80,8 @@ class Profile:
             problem.delta or 0.0,
             problem.learner,
             problem.noise,
-            problem.rounds,
-            problem.every,
+            target.rounds,
+            target.every,
             problem.promise,
         )
 
@@ -150,14 +150,14 @@ def own_policy(client: Client, problem: Problem) -> Policy:
     policy = Policy(target.epsilon, max_delta=target.delta)
     if not target.lasting:
         return policy
-    if problem.rounds == 1 and problem.promise == "every_moment":  # no ageing helps one release
+    if target.rounds == 1 and problem.promise == "every_moment":  # no ageing helps one release
         return replace(policy, max_classical_epsilon=target.epsilon)
-    if problem.rounds == 1:
+    if target.rounds == 1:
         return replace(policy, promise=problem.promise)
     return replace(
         policy,
         promise=problem.promise,
-        every=problem.every,
+        every=target.every,
         max_release_epsilon=_affordable(client, problem) or _any(problem, target.epsilon),
     )
 

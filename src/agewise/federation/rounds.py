@@ -21,7 +21,7 @@ import numpy as np
 from agewise.checks import positive, whole
 from agewise.documents import read_document
 from agewise.errors import InvalidInput
-from agewise.federation.hearing import Hearing, releases_in
+from agewise.federation.hearing import Hearing, later, releases_in, silent_round
 from agewise.federation.journal import (
     PLAN,
     RECORD,
@@ -63,6 +63,7 @@ from agewise.federation.sources import (
 )
 from agewise.planning import Plan
 from agewise.planning.heard import can_listen
+from agewise.planning.turns import plan_of_round
 from agewise.privacy.account import Policy
 from agewise.wording import in_words
 
@@ -100,7 +101,7 @@ def run_rounds(
     server moves it on from round to round; nodes accept no other pace than that of their scenario.
     """
     gone, count = tuple(drop), _checked_count(plan, rounds)
-    _refuse_choices(plan, on_missing, gone)
+    _refuse_strangers(plan, gone)
     refuse_other_engine(
         engine,
         {"ledgers": ledgers, "drop": gone or None},
@@ -225,14 +226,7 @@ def _checked_count(plan: Plan, rounds: int | None) -> int:
     return whole("rounds", rounds, 1, most, "The plan's noise is for no more than that.")
 
 
-def _refuse_choices(plan: Plan, on_missing: str, gone: tuple[str, ...]) -> None:
-    if on_missing == "replan":
-        raise InvalidInput(
-            "on_missing",
-            "replan",
-            "fail or renormalise, with many rounds",
-            "A client keeps its distance from round to round, and cannot be moved to another slot.",
-        )
+def _refuse_strangers(plan: Plan, gone: tuple[str, ...]) -> None:
     names = {client.name for client in plan.problem.clients}
     for name in gone:
         if name not in names:
@@ -294,13 +288,15 @@ class _Fold:
         self.hearing = Hearing(plan.problem) if can_listen(plan.problem) else None
         self.told: dict[str, Any] | None = None
         """The statement of the last round, with a row for everybody who was ever in one."""
+        self.slots: dict[str, int] = {}
+        """Where clients collect that have come later than planned: there they stay."""
 
     def carry_out(self, watch: Watcher | None, heard: Heard | None) -> RoundsResult:
         """Go through the rounds that are not done yet."""
         done: list[Round] = []
         with closing(self._carrier()) as carrier:
             for number in range(1, self.count + 1):
-                done.append(self._round(carrier, number, watch))
+                done.append(self._round(carrier, number, done[-1] if done else None, watch))
                 if heard is not None:
                     heard(done[-1], self.count)
                 result = self._result(done)
@@ -319,22 +315,37 @@ class _Fold:
         private = not self.settings.stand_in
         return RoundsResult(self.settings.run, self.plan, tuple(done), private)
 
-    def _round(self, carrier: Carrier, number: int, watch: Watcher | None) -> Round:
+    def _round(
+        self, carrier: Carrier, number: int, last: Round | None, watch: Watcher | None
+    ) -> Round:
         """Carry one round out, or go on with it; one that is done is read from its folder."""
         folder, before = self.place / f"{number:05d}", (number - 1) * self.every
-        settings = self._settings(number)
-        record = complete_record(folder)
-        if record is None:
-            carrier.carry_out(folder, settings, before, watch)
+        settings, plan = self._settings(number), plan_of_round(self.plan, number, self.slots)
+        record = None
+        if plan is not None:
             record = complete_record(folder)
-        if record is None:
-            raise InvalidInput("run folder", f"{folder} without a record", "a round that is done")
-        self.told = latest(self.told, record["statement"])
-        if self.hearing is not None:
-            self.hearing.add(releases_in(folder, self.plan, settings, before))
+            if record is None:
+                carrier.carry_out(folder, plan, settings, before, watch)
+                record = complete_record(folder)
+            if record is None:
+                raise InvalidInput(
+                    "run folder", f"{folder} without a record", "a round that is done"
+                )
+            self.told = latest(self.told, record["statement"])
+            released = releases_in(folder, plan, settings, before)
+            self.slots = later(self.plan, self.slots, released, before)
+            if self.hearing is not None:
+                self.hearing.add(released)
         done = finished_round(folder)
         if done is None:
-            done = self._done(number, record, carrier.records(before))
+            folder.mkdir(exist_ok=True)
+            truth = self._truth(carrier.records(before))
+            if record is not None:
+                done = self._done(number, record, truth)
+            elif last is not None and self.hearing is not None:
+                done = silent_round(last, settings.run, self.hearing, self.every, truth)
+            else:
+                raise InvalidInput("run folder", f"{folder} of a round without clients", "one")
             write_whole(folder / ROUND, json.dumps(in_words(asdict(done)), allow_nan=False))
         return done
 
@@ -361,9 +372,7 @@ class _Fold:
             total = total + weight * source.present(last, last, client.samples, table)
         return tuple(total.tolist())
 
-    def _done(
-        self, number: int, record: dict[str, Any], records: Mapping[str, DataSource]
-    ) -> Round:
+    def _done(self, number: int, record: dict[str, Any], truth: tuple[float, ...] | None) -> Round:
         """What came of a round, from its record and all that was heard."""
         slot = (number - 1) * self.every + self.plan.problem.aggregate_at
         aggregate = aggregate_of(record)
@@ -381,7 +390,7 @@ class _Fold:
             estimate=estimate,
             estimate_gap=gap,
             realised_loss=loss,
-            truth=None if loss is None else self._truth(records),
+            truth=None if loss is None else truth,
             epsilon=epsilon,
             classical=classical,
             participants=len(record["participants"]),

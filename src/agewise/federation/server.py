@@ -85,12 +85,11 @@ class Server:
         """Good uploads that came too late to count: released all the same."""
         self.closed = 0
         self.failure: str | None = None
-        self._samples_of = {c.name: c.samples for c in plan.problem.clients}
-        self._targets = {c.name: plan.problem.target_of(c).epsilon for c in plan.problem.clients}
+        self._targets = {c.name: plan.problem.target_of(c) for c in plan.problem.clients}
         self._states = plan.problem.clients[0].process.states
         self._width = plan.problem.learner.table(self._states).shape[1]
         self._clients = {c.name: c for c in plan.problem.clients}
-        self._names = set(self._samples_of)
+        self._names = set(self._clients)
         self.refused: dict[str, str] = {}
         self._issued: dict[tuple[str, str], Assignment] = {}
         self._adopt(plan)
@@ -116,8 +115,8 @@ class Server:
             plan=digest,
             collect_at=one.collect_at,
             aggregate_at=problem.aggregate_at,
-            samples=self._samples_of[one.client],
-            epsilon=self._targets[one.client],
+            samples=self._clients[one.client].samples,
+            epsilon=self._targets[one.client].epsilon,
             mixing=problem.mixing,
             estimator=problem.estimator,
             calibration=problem.calibration,
@@ -126,8 +125,8 @@ class Server:
             delta=problem.delta or 0.0,
             noise=problem.noise,
             noise_scale=one.noise_scale,
-            rounds=problem.rounds,
-            every=problem.every,
+            rounds=self._targets[one.client].rounds,
+            every=self._targets[one.client].every,
             promise=problem.promise,
             fingerprint=one.fingerprint,
         )
@@ -293,6 +292,7 @@ class Server:
         """The privacy statement: of a model, or of a run that ended without one."""
         silent = sorted(self._names - set(self.received))
         not_due = {a.client for a in self.plan.assignments if a.collect_at > self.closed}
+        not_due |= set(self.first_plan.unheard)
         return state_privacy(
             self.plan,
             self.run,
@@ -388,9 +388,8 @@ class Server:
             raise BadMessage("wrong noise", "a stand-in" if self.private else "not the stand-in")
         if upload.noise != self.first_plan.problem.noise:
             raise BadMessage("wrong noise", f"by the {upload.noise}")
-        refuse_claims(
-            upload, issued, self.first_plan.problem, self._samples_of[name], self._targets[name]
-        )
+        samples, target = self._clients[name].samples, self._targets[name].epsilon
+        refuse_claims(upload, issued, self.first_plan.problem, samples, target)
         if upload.noise == "server":
             refuse_outside(upload, issued, self._release(name, upload.collect_at))
         if name in self.missing or self.failure is not None:

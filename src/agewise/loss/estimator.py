@@ -47,16 +47,20 @@ def estimator_of(
     slots: Sequence[int],
     unheard: Collection[str] = (),
     promised: Mapping[str, float] | None = None,
+    *,
+    alone: bool = False,
 ) -> Estimator:
     """Return what the server does with clients that collect in these slots, one per client.
 
     Weights and no offset, or with the estimator `best` the best linear estimate. `promised` are
     noise scales that some clients' means were promised by the server's one draw, where that is
-    more than their target needs.
+    more than their target needs. `alone`: of a round by itself, where clients take turns.
     """
     columns = np.asarray(slots) - 1
     if problem.estimator == "best":
-        return best_of(problem, known_tables(problem), columns, unheard, promised or {})
+        return best_of(
+            problem, known_tables(problem, alone=alone), columns, unheard, promised or {}
+        )
     rows, tables = np.arange(len(columns)), cost_tables(problem)
     gains = np.repeat(problem.weights[:, None], problem.width, axis=1)
     bias = tables.b[rows, columns].sum(axis=0)
@@ -123,7 +127,7 @@ def coordinate_gaps(problem: Problem, ages: ArrayLike, unheard: Collection[str] 
     Summed with the learner's weights they are `loss_gap`; their roots are error bars.
     """
     _, columns = schedule_cells(problem, ages)
-    estimate = estimator_of(problem, (columns + 1).tolist(), unheard)
+    estimate = estimator_of(problem, (columns + 1).tolist(), unheard, alone=True)
     gains, draw = estimate.gains, estimate.draw
     variance = MECHANISMS[problem.mechanism].variance
     bias, shared = 0.0, 0.0

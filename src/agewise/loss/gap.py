@@ -61,7 +61,7 @@ def classical_fresh(problem: Problem) -> float:
         return nothing_collected(problem, [0] * len(problem.clients))
     share = float(problem.rounds)
     members = [
-        client if client.epsilon is None else replace(client, epsilon=client.epsilon / share)
+        replace(client, turn=1, epsilon=None if client.epsilon is None else client.epsilon / share)
         for client in problem.clients
     ]
     alone = problem.replace(

@@ -42,7 +42,7 @@ class CostTables:
 @lru_cache(maxsize=16)
 def cost_tables(problem: Problem) -> CostTables:
     """Return u and b of every client and slot, with the noise that meets the target there."""
-    alike = [(c.process.fingerprint, c.law, c.samples, c.epsilon) for c in problem.clients]
+    alike = [(c.process.fingerprint, c.law, c.samples, c.epsilon, c.turn) for c in problem.clients]
     kinds = dict(zip(alike, problem.clients, strict=True))  # clients alike share their tables
     known = {key: slot_table(client, problem) for key, client in kinds.items()}
     learner, variance = problem.learner, MECHANISMS[problem.mechanism].variance
@@ -83,7 +83,7 @@ def all_moments(
     """
     known: dict[Any, tuple[SlotTable, Moments, Asked]] = {}  # clients alike share what they can
     for place, client in enumerate(problem.clients):
-        key = (client.process.fingerprint, client.law, client.samples, client.epsilon)
+        key = (client.process.fingerprint, client.law, client.samples, client.epsilon, client.turn)
         if key not in known:
             table = slot_table(client, problem, slots) if tables is None else tables[place]
             values = problem.learner.table(client.process.states)
@@ -135,11 +135,15 @@ class KnownTables:
 
 
 @lru_cache(maxsize=16)
-def known_tables(problem: Problem, slots: tuple[int, ...] | None = None) -> KnownTables:
+def known_tables(
+    problem: Problem, slots: tuple[int, ...] | None = None, *, alone: bool = False
+) -> KnownTables:
     """Return what the server knows of every client in every slot (or those given).
 
     Clients release as their problem's estimator says; noise is what meets the target there, and
-    none where the server adds it.
+    none where the server adds it. Of clients that take part in every so-many-th round only, the
+    loss is the mean over all rounds, of an estimate from their last release; `alone`: of a round
+    that they take part in.
     """
     states = problem.clients[0].process.states
     counts, root = problem.learner.weights(states), np.sqrt(problem.learner.weights(states))
@@ -153,7 +157,8 @@ def known_tables(problem: Problem, slots: tuple[int, ...] | None = None) -> Know
         loud = counts * (moments.variance + noise)
         factors = root[:, None] * moments.factors
         base.append(weight**2 * moments.target_variance @ counts)
-        cross.append(weight * counts * moments.covariance)
+        own = moments.covariance if alone else _over_turns(problem, len(base) - 1, table, moments)
+        cross.append(weight * counts * own)
         # A release without noise or variance of its own tells its factors but for rounding.
         power.append(np.maximum(loud, 1e-13 * (factors**2).sum(axis=-1) + 1e-290))
         common.append(weight * root[:, None] * moments.target_factors)
@@ -167,6 +172,28 @@ def known_tables(problem: Problem, slots: tuple[int, ...] | None = None) -> Know
             "epsilon", problem.epsilon, "a target that finite noise can meet", "Raise epsilon."
         )
     return KnownTables(GainTables(*stacked), np.stack(targets), np.stack(means), tuple(tables))
+
+
+def _over_turns(problem: Problem, place: int, table: SlotTable, moments: Moments) -> Array:
+    """The covariance of a client's last release with its part of the target, over its turn.
+
+    Its root mean square over the rounds: what a release takes off the loss goes with its square.
+    """
+    client, every = problem.clients[place], problem.every or 1
+    if client.turn == 1:
+        return moments.covariance
+    rounds = client.turn if problem.rounds is None else problem.rounds
+    values = problem.learner.table(client.process.states)
+    total, kernels = np.zeros_like(moments.covariance), table.kernel_rows
+    step = client.process.kernel(0, every)
+    for since in range(min(client.turn, rounds)):
+        older = independent_moments(
+            table.law_rows, kernels, table.release_rows, values, client.samples, table.row
+        )
+        seen = len(range(since, rounds, client.turn))
+        total = total + seen / rounds * np.square(older.covariance)
+        kernels = kernels @ step
+    return np.asarray(np.sqrt(total))
 
 
 def _moments(client: Client, learner: Learner, table: SlotTable) -> tuple[Array, Array]:

@@ -4,6 +4,7 @@ from agewise.planning.compare import Comparison, ComparisonRow, compare
 from agewise.planning.plan import Assignment, Plan
 from agewise.planning.price import price
 from agewise.planning.search import BOUND_LIMIT, SEARCH_METHODS, SearchMethod, plan, replan
+from agewise.planning.turns import take_turns
 
 __all__ = [
     "BOUND_LIMIT",
@@ -17,4 +18,5 @@ __all__ = [
     "plan",
     "price",
     "replan",
+    "take_turns",
 ]

@@ -35,6 +35,8 @@ def heard_gap(plan: Plan) -> float | None:
     if problem.rounds == 1 or not can_listen(problem) or len(problem.clients) > MOST_CLIENTS:
         return None
     count = ROUNDS_HEARD if problem.rounds is None else min(problem.rounds, ROUNDS_HEARD)
+    if any(client.turn > 1 for client in problem.clients):
+        return sum(_in_turn(plan, place, count) for place in range(len(problem.clients)))
     levels: tuple[Level, ...] = tuple(problem.level or ())  # type: ignore[arg-type]
     counts = problem.learner.weights(problem.clients[0].process.states)
     variance = MECHANISMS[problem.mechanism].variance
@@ -57,3 +59,26 @@ def heard_gap(plan: Plan) -> float | None:
         ]
         total += float(counts[k]) * filter_heard(members, levels).loss
     return total
+
+
+def _in_turn(plan: Plan, place: int, count: int) -> float:
+    """What one client adds to the mean loss over its turn, when many rounds were heard."""
+    problem, one = plan.problem, plan.assignments[place]
+    client, weight = problem.clients[place], float(problem.weights[place])
+    every, states = problem.every or 1, client.process.states
+    counts, table = problem.learner.weights(states), problem.learner.table(states)
+    loud = float(MECHANISMS[problem.mechanism].variance(np.asarray(one.noise_scale)))
+    total = 0.0
+    for since in range(client.turn):
+        ages = one.age + every * np.arange(since, max(count, since + 1), client.turn)
+        for k in range(problem.width):
+            member = Heard(
+                client.process.homogeneous,  # type: ignore[arg-type]
+                client.samples,
+                weight,
+                np.asarray(ages, dtype=np.int64),
+                np.full(len(ages), loud),
+                table[:, k],
+            )
+            total += float(counts[k]) * filter_heard([member], ()).loss
+    return total / client.turn

@@ -47,6 +47,12 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
             f"ε is about {promise_in_words(problem)}, with the noise set for "
             f"{rounds_in_words(problem)}. It needs records that are Markov with the process given."
         )
+    rare = [f"{c.name} ({c.turn})" for c in problem.clients if c.turn > 1]
+    if rare:
+        notes.append(
+            f"Not every round is taken part in by {_listed(rare)}, but one in so many: the loss is "
+            "the mean over all rounds, from the last release of each."
+        )
     if problem.estimator == "best" or problem.known.kind != "independent":
         notes.append(
             f"The loss is what it is if {problem.known.words()}. Accuracy rests on that; privacy "

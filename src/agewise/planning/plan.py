@@ -233,7 +233,12 @@ class Plan:
             ]
             for one in self.assignments[:most]
         ]
-        return [*headings, f"noise scale ({unit})" if unit else "noise scale"], rows
+        headings.append(f"noise scale ({unit})" if unit else "noise scale")
+        turns = [client.turn for client in self.problem.clients]
+        if max(turns) > 1:
+            headings.append("one round in")
+            rows = [[*row, str(turn)] for row, turn in zip(rows, turns, strict=False)]
+        return headings, rows
 
     @property
     def _loss_unit(self) -> str:

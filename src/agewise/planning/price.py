@@ -25,6 +25,9 @@ from agewise.terms import SlotTable, terms_of
 MOST_NOISE = 1e300
 """The largest noise scale that is promised to a client whose gain is all but 0."""
 
+OF_ONE_ROUND = ("in turn", "carried out")
+"""Methods of plans whose loss is that of a round by itself, whoever rests in others."""
+
 BOUND_CLIENTS = 64
 """Clients beyond which a plan does not evaluate Theorem 1 unless it is the objective."""
 
@@ -131,7 +134,13 @@ def assemble(
     best = problem.estimator == "best"
     slots = known_tables(problem).slots if best else cost_tables(problem).slots
     told = dict(promised or {})
-    estimate = estimator_of(problem, (schedule.columns + 1).tolist(), unheard, told)
+    estimate = estimator_of(
+        problem,
+        (schedule.columns + 1).tolist(),
+        unheard,
+        told,
+        alone=method in OF_ONE_ROUND,
+    )
     gap, gains, offset = estimate.gap, estimate.gains, estimate.offset
     assignments = _assignments(problem, slots, schedule.columns.tolist(), estimate)
     ages = [a.age for a in assignments]

@@ -49,17 +49,18 @@ def epsilon_after(plan: Plan, rounds: int | None, promise: Promise) -> float:
             problem.estimator,
         )
         method, _ = adversary(client, problem.mixing)
+        own = problem.target_of(client)
         worst = max(
             worst,
             steady_epsilon(
                 client.process,
-                problem.every or 1,
+                own.every or 1,
                 min(one.classical_epsilon, 1e6),
                 one.age,
                 promise,
                 table,
                 method,
-                rounds,
+                None if rounds is None else -(-rounds // client.turn),
             ),
         )
     return worst

@@ -20,6 +20,7 @@ from agewise.planning.best import heard_rows, open_tables, search_best
 from agewise.planning.plan import Plan
 from agewise.planning.price import assemble
 from agewise.planning.proof import certify, draws_once, open_costs
+from agewise.planning.turns import postpone
 from agewise.problem import Problem
 from agewise.progress import Progress
 from agewise.scheduling import (
@@ -108,7 +109,8 @@ def replan(
 
     `collected` maps the clients that have collected to the slot they did it in; they stay there.
     The others may collect from `now` on. `lost` clients drop out and the weights of the rest are
-    scaled up. The search starts from what the old plan knew.
+    scaled up. The search starts from what the old plan knew. Of a plan for many rounds only those
+    move who have missed their slot, and nothing is proven of the result.
 
     >>> from agewise import scenarios
     >>> first = plan(scenarios.london())
@@ -135,6 +137,8 @@ def replan(
             f"{crowd[0][1]} clients in slot {crowd[0][0]}",
             f"{problem.capacity} at most, the capacity",
         )
+    if problem.rounds != 1:
+        return postpone(current, first, slots, gone)
     if problem.estimator == "best":
         return _again_with_gains(current, first, slots, gone, progress)
     kept = [c for c in problem.clients if c.name not in gone]

@@ -143,10 +143,12 @@ class Node:
         """Raise if a round is none of this node's scenario, or lies before one it has answered.
 
         Guarantees
-            Rounds that are answered begin a multiple of `every` slots after `starts_at`, are none
-            but the scenario's `rounds`, and come in order, whatever the server says.
+            Rounds that are answered begin a multiple of `every` slots (times the client's `turn`)
+            after `starts_at`, are none but the scenario's `rounds`, and come in order, whatever the
+            server says.
         """
-        name, every, rounds = self.client.name, self.problem.every, self.problem.rounds
+        target = self.problem.target_of(self.client)
+        name, every, rounds = self.client.name, target.every, target.rounds
         if every is None:
             if self.before is None:
                 return

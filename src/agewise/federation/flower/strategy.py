@@ -16,6 +16,7 @@ from agewise.errors import InvalidInput
 from agewise.federation.flower.client_app import RECORD, refusal_in
 from agewise.federation.flower.mod import PlanHelper
 from agewise.planning import Plan
+from agewise.planning.turns import resting
 
 
 class AgedStrategy(Strategy):
@@ -32,8 +33,8 @@ class AgedStrategy(Strategy):
     and `refused-WORD`, how many clients refused for that reason. `refused` names them.
 
     Guarantees
-        A node that is no client of the plan, and a client that the plan does not hear, get no train
-        message. Evaluate messages are the strategy's own.
+        A node that is no client of the plan, and a client that the plan does not hear or that rests
+        in this round, get no train message. Evaluate messages are the strategy's own.
     """
 
     def __init__(
@@ -85,12 +86,15 @@ class AgedStrategy(Strategy):
         if not {one.metadata.dst_node_id for one in messages} <= self._names.keys():
             self._names = {node: name for name, node in helper.nodes(grid).items()}
         heard = {one.client for one in self.plan.assignments} - set(self.plan.unheard)
+        absent = resting(self.plan.problem, server_round)
         ordered = []
         for message in messages:
             node, about = message.metadata.dst_node_id, message.metadata
             name = self._names.get(node)
             if name not in heard or name is None:
                 log(WARNING, "agewise: node %d is no client that the plan hears", node)
+                continue
+            if name in absent:
                 continue
             content = RecordDict({**message.content, RECORD: helper.order(name)})
             ordered.append(
