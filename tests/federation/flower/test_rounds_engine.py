@@ -52,10 +52,19 @@ def planned(name, rounds, starts_at=0):
     return [(shift + one.collect_at, shift + PROBLEM.aggregate_at) for shift in shifts]
 
 
-@pytest.mark.parametrize("noise", ["client", "server"])
-def test_guarantee_rounds_on_flower_give_the_local_engines_numbers(tmp_path, federation, noise):
+def taking_turns(*turns):
+    members = zip(PROBLEM.clients, turns, strict=True)
+    return PROBLEM.replace(level=None, clients=[replace(c, turn=turn) for c, turn in members])
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [PROBLEM, PROBLEM.replace(noise="server"), taking_turns(2, 1, 4)],
+    ids=["client", "server", "turns"],
+)
+def test_guarantee_rounds_on_flower_give_the_local_engines_numbers(tmp_path, federation, problem):
     _, grids = federation
-    plan = aw.plan(PROBLEM.replace(noise=noise))
+    plan = aw.plan(problem)
     result = run_rounds(
         plan, np.random.default_rng(11), engine="flower", rounds=4, folder=tmp_path / "run"
     )
@@ -71,6 +80,26 @@ def test_guarantee_rounds_on_flower_give_the_local_engines_numbers(tmp_path, fed
             assert json.loads(one.payload)["value"] == json.loads(other.payload)["value"]
             alike = {"key": "run", "hash": "", "made_at": "", "payload": b""}
             assert replace(one, **alike) == replace(other, **alike)
+
+
+def test_guarantee_a_node_answers_in_its_turn_only(tmp_path):
+    problem, path = taking_turns(2, 1, 4), tmp_path / "node.toml"
+    policy = aw.Policy(1.0)
+    write_node(path, problem, NAMES[0], records={"kind": "simulated", "seed": 5}, policy=policy)
+    for number, allowed in ((1, True), (2, False), (3, True), (4, False)):
+        before = (number - 1) * EVERY
+        node = Node(path, before)
+        (order,) = (
+            order
+            for slot in range(1, problem.aggregate_at + 1)
+            for order in Server(aw.plan(problem), f"run-{number}").orders(slot)
+            if order.client == NAMES[0]
+        )
+        if allowed:
+            node.refuse_round(order, None)
+        else:
+            with pytest.raises(OrderRefused, match=f"multiples of {2 * EVERY}"):
+                node.refuse_round(order, None)
 
 
 def test_guarantee_private_rounds_on_flower_have_the_local_engines_totals(tmp_path, federation):

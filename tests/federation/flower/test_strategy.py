@@ -1,5 +1,7 @@
 """Strategies of Flower with a plan's orders in their messages, on a grid in this process."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -108,6 +110,24 @@ def test_a_client_that_refuses_is_left_out_with_its_word(tmp_path, grid):
     assert strategy.refused == {1: {NAMES[0]: "budget"}, 2: {NAMES[0]: "budget"}}
     assert [result.train_metrics_clientapp[n]["refused-budget"] for n in (1, 2)] == [1, 1]
     assert [len(events(tmp_path, name)) for name in NAMES] == [0, 2, 2]
+
+
+def test_whoever_rests_in_a_round_gets_no_train_message(tmp_path, grid):
+    turns = zip(PROBLEM.clients, (2, 1, 1), strict=True)
+    problem = PROBLEM.replace(level=None, clients=[replace(c, turn=turn) for c, turn in turns])
+    for name in NAMES:
+        client = next(c for c in problem.clients if c.name == name)
+        write_node(
+            tmp_path / name / "node.toml",
+            problem,
+            name,
+            records={"kind": "simulated", "seed": 5},
+            policy=Profile.of(client, problem, None).policy,
+        )
+    strategy = AgedStrategy(fedavg(), aw.plan(problem), "learn")
+    strategy.start(grid, START, num_rounds=3)
+    assert strategy.refused == {1: {}, 2: {}, 3: {}}
+    assert [len(events(tmp_path, name)) for name in NAMES] == [2, 3, 3]
 
 
 def test_a_round_in_which_everybody_refuses_changes_nothing(grid):
