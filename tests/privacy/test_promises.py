@@ -205,6 +205,33 @@ def test_the_rule_is_kept_whatever_is_asked(made, words):
         put(ledger, event(21, 0.1), RULE)
 
 
+@pytest.mark.parametrize(
+    ("slot", "made_at", "allowed"),
+    [
+        (11, "2026-01-01T05:00:00+00:00", True),
+        (11, "2026-01-01T04:30:00+00:00", True),  # late in slot 1, early in slot 11
+        (11, "2026-01-01T04:29:00+00:00", False),
+        (21, "2026-01-01T05:00:00+00:00", False),
+        (11, "2025-12-31T23:00:00+00:00", False),
+    ],
+)
+def test_guarantee_slots_that_have_not_passed_are_not_believed(slot, made_at, allowed):
+    policy = Policy(5.0, slot_seconds=1800.0)
+    with Ledger(None) as ledger:
+        put(ledger, event(1, 0.1, made_at="2026-01-01T00:00:00+00:00"), policy)
+        later = event(slot, 0.1, made_at=made_at)
+        if allowed:
+            put(ledger, later, policy)
+        else:
+            with pytest.raises(BudgetExceeded, match="a slot takes 1800 s"):
+                put(ledger, later, policy)
+        put(
+            ledger,
+            event(slot, 0.1, made_at=made_at, key="anyhow"),
+            replace(policy, slot_seconds=None),
+        )
+
+
 def test_a_rule_that_does_not_keep_its_limit_is_refused_with_what_would():
     loose = replace(RULE, max_release_epsilon=0.2)
     with Ledger(None) as ledger:

@@ -86,6 +86,13 @@ def init_command(
     max_release_epsilon: MaxReleaseOption = None,
     window: WindowOption = None,
     allow_server_noise: ServerNoiseOption = True,
+    slot_seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="How long a slot takes: a node then refuses to count more of them between two "
+            "releases than have passed by its own clock."
+        ),
+    ] = None,
     stand_in_seed: Annotated[
         int | None,
         typer.Option(min=0, help="Reproducible records and noise on every node: NOT private."),
@@ -133,6 +140,7 @@ def init_command(
             allow_server_noise=allow_server_noise,
             max_release_epsilon=max_release_epsilon,
         ),
+        slot_seconds=slot_seconds,
         seed=stand_in_seed,
         stand_in=stand_in_seed is not None,
         node_config=node_config,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -82,6 +83,8 @@ def _enforce_rule(policy: Policy, known: Sequence[Event], new: Event) -> None:
             f"{most:.6g} each time (max_release_epsilon). Nothing was released. Plan with more "
             "noise, or change the client's policy (--max-release-epsilon)."
         )
+    if policy.slot_seconds is not None and known:
+        _refuse_haste(policy.slot_seconds, known[-1], new)
     if policy.every is None:
         return
     near = _nearest(known, new.collect_at)
@@ -91,6 +94,21 @@ def _enforce_rule(policy: Policy, known: Sequence[Event], new: Event) -> None:
             f"{near}: its policy allows one release in any {policy.every} slots (every). Nothing "
             f"was released. Collect in slot {near + policy.every} or later, or change the client's "
             "policy."
+        )
+
+
+def _refuse_haste(slot_seconds: float, last: Event, new: Event) -> None:
+    """Refuse a release that counts more slots since the last one than have passed by the clock."""
+    slots = new.collect_at - last.collect_at
+    times = [datetime.fromisoformat(event.made_at) for event in (last, new)]
+    passed = (times[1] - times[0]).total_seconds()
+    # Both may lie anywhere in their slots, and times are kept to the second.
+    if (slots - 1) * slot_seconds > passed + 1:
+        raise BudgetExceeded(
+            f"client {new.client!r} would collect in slot {new.collect_at}, {slots} slots after "
+            f"its last release, which was made {passed:g} s ago; its policy says that a slot takes "
+            f"{slot_seconds:g} s (slot_seconds). Nothing was released. Wait, or mend the clock "
+            "that is wrong."
         )
 
 

@@ -48,6 +48,8 @@ class Policy:
     "every_moment": the value at any time, whatever follows, which needs a rule that the future is
     held to: at most one release in any `every` slots in a row, none of a classical ε above
     `max_release_epsilon`. Both may be set with any promise, and are kept whatever a server orders.
+    With `slot_seconds`, how long a slot takes, more slots than have passed by this machine's clock
+    since the last release are not believed, but for the one under way.
     """
 
     max_aged_epsilon: float | None = None
@@ -58,9 +60,15 @@ class Policy:
     promise: Promise | None = None
     every: int | None = None
     max_release_epsilon: float | None = None
+    slot_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_aged_epsilon", "max_classical_epsilon", "max_release_epsilon"):
+        for name in (
+            "max_aged_epsilon",
+            "max_classical_epsilon",
+            "max_release_epsilon",
+            "slot_seconds",
+        ):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
         if not 0 <= self.max_delta < 1:

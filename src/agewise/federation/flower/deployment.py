@@ -193,6 +193,7 @@ def init_deployment(
     host: str = LOOPBACK,
     port: int = 0,
     policy: Policy | None = None,
+    slot_seconds: float | None = None,
     readings: Path | str | None = None,
     seed: int | None = None,
     stand_in: bool = False,
@@ -202,7 +203,8 @@ def init_deployment(
     """Lay out a federation for the clients of a problem; refuse a folder that is not empty.
 
     Port 0 takes free ports. Records are simulated (from `seed`) unless `readings` names a file;
-    `stand_in` noise is reproducible. `node_config` ("key=value ...") is for apps.
+    `stand_in` noise is reproducible. `node_config` ("key=value ...") is for apps. `slot_seconds`
+    goes into every node's policy: slots that have not passed by its clock are not believed.
     """
     require_flower()
     refuse_stand_in(stand_in, readings)
@@ -232,7 +234,7 @@ def init_deployment(
             problem,
             node.name,
             records=records,
-            policy=own_policy(client, problem) if policy is None else policy,
+            policy=replace(policy or own_policy(client, problem), slot_seconds=slot_seconds),
             stand_in_seed=base if stand_in else None,
             starts_at=starts_at,
         )
