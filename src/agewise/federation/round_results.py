@@ -108,7 +108,7 @@ class RoundsResult:
                 ("classical ε", f"{last.classical:.6g} in all, the plain sum"),
             ]
         facts += [
-            ("expected loss", f"{plan.gap:.6g}{unit} of a round by itself"),
+            ("expected loss", f"{plan.gap:.6g}{unit} {self._alone}"),
             ("all rounds heard", f"{last.estimate_gap:.6g}{unit} expected of the last estimate"),
         ]
         if self.mean_loss is not None:
@@ -121,6 +121,11 @@ class RoundsResult:
         if absent:
             facts.append(("missing", f"{counted(absent, 'upload')} in all"))
         return facts
+
+    @property
+    def _alone(self) -> str:
+        taking_turns = any(client.turn > 1 for client in self.plan.problem.clients)
+        return "from each client's last release alone" if taking_turns else "of a round by itself"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record of all rounds as plain data."""
