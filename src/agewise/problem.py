@@ -35,6 +35,9 @@ TRUSTS: tuple[str, ...] = get_args(Trust)
 LARGEST_SLOT = 100_000
 """Slots beyond which tables by slot make no sense."""
 
+MOST_MEMBERS = 10**8
+"""Clients alike behind one gateway."""
+
 LONGEST_NAME = 200
 """Letters of a client's name."""
 
@@ -48,6 +51,8 @@ class Client:
     `law` None means the process's own law (stationary, or periodic). `weight` is its share of
     the aggregate; None means in proportion to `samples`. `epsilon` is its own target; None means
     that of the problem. Of many rounds it takes part in the first and every `turn`-th after it.
+    `members` are so many clients alike behind one gateway: each has `samples` records, its own
+    noise and its own account, and the gateway sends the mean of what they release.
     """
 
     name: str
@@ -57,6 +62,7 @@ class Client:
     weight: float | None = None
     epsilon: float | None = None
     turn: int = 1
+    members: int = 1
 
     def __post_init__(self) -> None:
         if (
@@ -88,6 +94,13 @@ class Client:
             object.__setattr__(self, "epsilon", own)
         turn = whole(f"turn of client {self.name!r}", self.turn, 1, LARGEST_SLOT)
         object.__setattr__(self, "turn", turn)
+        many = whole(f"members of client {self.name!r}", self.members, 1, MOST_MEMBERS)
+        object.__setattr__(self, "members", many)
+
+    @property
+    def records(self) -> int:
+        """How many records there are, of all members."""
+        return self.samples * self.members
 
     def law_at(self, slot: int) -> Array:
         """The law of a record that is collected in `slot`."""
@@ -154,6 +167,8 @@ class Problem:
             self.target_of(member)
         self._check_learner(members)
         self._check_knowledge(members)
+        if any(member.members > 1 for member in members):
+            self._check_members()
         if any(member.turn > 1 for member in members):
             self._check_turns(members)
         if self.capacity is not None:
@@ -208,6 +223,20 @@ class Problem:
                     "none, with many rounds",
                     "From round to round records follow their process: leave the law out.",
                 )
+
+    def _check_members(self) -> None:
+        """Gateways: where each of their members adds its own noise, and the loss is exact."""
+        if self.noise == "server":
+            raise InvalidInput(
+                "noise",
+                "server with a gateway of several members",
+                "client",
+                "A gateway that adds no noise is one client: give it all samples, and no members.",
+            )
+        if self.objective != "exact":
+            raise InvalidInput("objective", f"{self.objective!r} with several members", "exact")
+        if self.knowledge is not None:
+            raise InvalidInput("knowledge", "measured, with several members", "none, or levels")
 
     def _check_turns(self, members: tuple[Client, ...]) -> None:
         """What clients that rest in some rounds need: an estimate that goes on without them."""
@@ -336,7 +365,7 @@ class Problem:
     def weights(self) -> Array:
         """p_i: each client's share of the aggregate."""
         shares = np.array(
-            [c.samples if c.weight is None else c.weight for c in self.clients], float
+            [c.records if c.weight is None else c.weight for c in self.clients], float
         )
         return np.asarray(shares / shares.sum())
 

@@ -108,6 +108,7 @@ class _ClientEntry(Entry):
     weight: float | None = Field(None, description="a finite number above 0")
     epsilon: float | None = Field(None, description="a finite number above 0")
     turn: int = Field(1, description="1 or more: takes part in every so-many-th round")
+    members: int = Field(1, description="1 or more: clients alike behind one gateway")
 
 
 class _Scenario(Entry):
@@ -206,6 +207,7 @@ def problem_from_dict(document: dict[str, Any]) -> Problem:
                 one.weight,
                 one.epsilon,
                 one.turn,
+                one.members,
             )
             for index, one in enumerate(entry.clients)
         ]
@@ -309,11 +311,11 @@ def _inspect_client(
             process = one.process.build(states)
         if process is None:  # law, samples and weight can be looked at all the same
             process = MarkovChain(np.eye(len(states)), states)
-        for name in ("law", "samples", "weight", "epsilon", "turn"):
+        for name in ("law", "samples", "weight", "epsilon", "turn", "members"):
             with _collecting(problems, where):
                 Client(one.name, process, **{name: getattr(one, name)})
         with suppress(InvalidInput):
-            rest = one.samples, one.weight, one.epsilon, one.turn
+            rest = one.samples, one.weight, one.epsilon, one.turn, one.members
             return Client(one.name, process, one.law, *rest)
     return None
 
@@ -353,6 +355,7 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
             "weight": client.weight,
             "epsilon": client.epsilon,
             "turn": client.turn if client.turn > 1 else None,
+            "members": client.members if client.members > 1 else None,
             "law": None if client.law is None else list(client.law),  # type: ignore[arg-type]
             "states": own,
             "process": _process_to_dict(client),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array, frozen
 from agewise.errors import InvalidInput
@@ -71,6 +71,12 @@ class SlotTable:
         """What each state of a record contributes in each slot: `[A, S]`, or `[A, S, d]`."""
         rows = self.release_rows[self.row]
         return frozen(rows[..., 0] if rows.shape[-1] == 1 else rows)
+
+
+def noise_power(problem: Problem, client: Client, scale: ArrayLike) -> Array:
+    """The variance of the noise in what a client sends, if each member's noise has this scale."""
+    with np.errstate(over="ignore"):
+        return MECHANISMS[problem.mechanism].variance(np.asarray(scale, float)) / client.members
 
 
 def slot_table(client: Client, problem: Problem, slots: Sequence[int] | None = None) -> SlotTable:

@@ -10,7 +10,7 @@ from agewise.arrays import Array
 from agewise.federation.messages import BadMessage, Upload
 from agewise.mechanism import MECHANISMS
 from agewise.planning import Assignment
-from agewise.problem import Problem
+from agewise.problem import Client, Problem
 
 ROOM = 1e-9
 """Relative room for another machine's arithmetic when a client's claim is compared."""
@@ -20,13 +20,15 @@ SEARCHED = 1e-6
 
 
 def refuse_claims(
-    upload: Upload, issued: Assignment, problem: Problem, samples: int, target: float
+    upload: Upload, issued: Assignment, problem: Problem, client: Client, target: float
 ) -> None:
     """Refuse an upload that claims less than the plan implies, or has too little noise."""
     if upload.noise_scale < issued.noise_scale * (1 - ROOM):
         raise BadMessage("too little noise", f"{upload.noise_scale}")
-    if upload.samples != samples:
-        raise BadMessage("false claim", f"{upload.samples} records")
+    if (upload.samples, upload.members) != (client.samples, client.members):
+        raise BadMessage(
+            "false claim", f"{upload.samples} records of each of {upload.members} members"
+        )
     if not upload.private:
         return
     claims = (

@@ -6,6 +6,7 @@ target and the age, and refuses an order that asks for less. What it sends is wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -15,8 +16,8 @@ from agewise.arrays import Array
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.messages import Order, RefusalReason, Upload
 from agewise.federation.profile import OrderRefused, Profile
-from agewise.federation.sources import DataSource, client_generator
-from agewise.learning import average, learner_of
+from agewise.federation.sources import DataSource, client_generator, member_counts
+from agewise.learning import average, averages, learner_of
 from agewise.mechanism import MECHANISMS, Noised
 from agewise.mechanism.laplace import LARGEST_SCALE
 from agewise.privacy.account import (
@@ -108,12 +109,13 @@ class ClientAgent:
         profile, client = self.profile, self.profile.client
         if order.client != client.name:
             raise OrderRefused(f"an order for {order.client!r} reached client {client.name!r}")
-        planned = (order.fingerprint, order.samples)
-        if planned != (client.process.fingerprint, client.samples):
+        planned = (order.fingerprint, order.samples, order.members)
+        if planned != (client.process.fingerprint, client.samples, client.members):
             raise OrderRefused(
                 f"client {client.name!r} follows process {client.process.fingerprint} with "
-                f"{client.samples} records, the order was made for {planned[0]} with {planned[1]}. "
-                "Plan with the client's own scenario."
+                f"{client.samples} records{_each(client.members)}, the order was made for "
+                f"{planned[0]} with {planned[1]}{_each(planned[2])}. Plan with the client's own "
+                "scenario."
             )
         profile.refuse_other(order)
         if order.noise_scale > LARGEST_SCALE[float]:
@@ -145,7 +147,7 @@ class ClientAgent:
         known = [] if self.ledger is None else self.ledger.known()
         if self.ledger is not None and self.ledger.find(order.run) is not None:
             return
-        self.source.check(order.collect_at, order.samples)
+        self.source.check(order.collect_at, order.samples * order.members)
         draft = release_event(self.profile, order, terms, _asked(order, terms))
         if self.ledger is not None:
             self.ledger.refuse_stranger(draft)
@@ -164,8 +166,7 @@ class ClientAgent:
         stored = None if self.ledger is None else self.ledger.find(order.run)
         if stored is not None:
             return stored.payload
-        records = self.source.collect(order.collect_at, order.samples)
-        value = self.train(terms, records)
+        value = self.collect(order, terms)
 
         def make(known: Sequence[Event]) -> Event:
             return self._release(order, terms, value, known)
@@ -178,6 +179,17 @@ class ClientAgent:
         )
         return event.payload
 
+    def collect(self, order: Order, terms: Terms) -> Array:
+        """Collect and train: `[d]`, or one row for each member of a gateway."""
+        client = self.profile.client
+        if client.members == 1:
+            return self.train(terms, self.source.collect(order.collect_at, order.samples))
+        self.clipped, means = 0, []
+        for counts, moved in member_counts(self.source, client, order.collect_at):
+            self.clipped += moved
+            means.append(averages(counts, terms.release))
+        return np.concatenate(means)
+
     def train(self, terms: Terms, records: Array) -> Array:
         """Empirical risk minimisation: the mean of the released values, each record clipped."""
         client = self.profile.client
@@ -189,7 +201,10 @@ class ClientAgent:
         if order.noise == "server":  # as this client's own profile says, or it had refused
             noised = announced_noise(value, terms, scale, private=self.noise is private_noise)
         else:
-            noised = self.noise(value, terms, scale)
+            # One record is in one member's part only, so the terms hold for all of them at once.
+            noised = self.noise(value.ravel(), terms, scale)
+            if value.ndim > 1:
+                noised = replace(noised, value=_mean(np.asarray(noised.value), value.shape))
         return self.write(order, terms, noised, known)
 
     def write(self, order: Order, terms: Terms, noised: Noised, known: Sequence[Event]) -> Event:
@@ -205,6 +220,7 @@ class ClientAgent:
             aggregate_at=order.aggregate_at,
             value=np.atleast_1d(noised.value).tolist(),
             samples=order.samples,
+            members=order.members,
             noise=order.noise,
             noise_scale=draft.scale,
             sensitivity=draft.sensitivity,
@@ -234,6 +250,16 @@ class ClientAgent:
         return replace(total, aged=max(total.aged, draft.aged_epsilon))
 
 
+def _mean(values: Array, shape: tuple[int, ...]) -> Array:
+    """The mean over members of a vector that holds all of them."""
+    columns = np.reshape(values, shape).T
+    return np.array([math.fsum(column.tolist()) / shape[0] for column in columns])
+
+
+def _each(members: int) -> str:
+    return "" if members == 1 else f" of each of {members} members"
+
+
 def _released(known: Sequence[Event]) -> int:
     """How many of the events are private releases."""
     standing = Standing.read(known[-1].account) if len(known) else None
@@ -258,6 +284,7 @@ def release_event(profile: Profile, order: Order, terms: Terms, noised: Noised) 
         mixing=profile.method,
         fingerprint=terms.client.process.fingerprint,
         made_at=now(),
+        members=order.members,
         payload=b"",
         kind=terms.target.mechanism,
         delta=failure,

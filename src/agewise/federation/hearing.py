@@ -12,9 +12,9 @@ from agewise.federation.round_results import Round
 from agewise.federation.server import Server
 from agewise.federation.settings import Settings
 from agewise.knowledge import Heard, Level, filter_heard
-from agewise.mechanism import MECHANISMS
 from agewise.planning import Plan
 from agewise.problem import Problem
+from agewise.terms import noise_power
 
 Release = tuple[int, float, tuple[float, ...]]
 """(slot of collection, counted over all rounds; noise scale; value)."""
@@ -65,7 +65,6 @@ class Hearing:
     def estimate(self, slot: int) -> tuple[tuple[float, ...], float]:
         """The best linear estimate of the target in a slot, and what it loses."""
         problem = self.problem
-        variance = MECHANISMS[problem.mechanism].variance
         levels: tuple[Level, ...] = tuple(problem.level or ())  # type: ignore[arg-type]
         counts = problem.learner.weights(problem.clients[0].process.states)
         values, loss = [], 0.0
@@ -77,10 +76,10 @@ class Hearing:
                 members.append(
                     Heard(
                         client.process.homogeneous,  # type: ignore[arg-type]
-                        client.samples,
+                        client.records,
                         weight,
                         np.array([slot - at for at, _, _ in known], dtype=np.int64),
-                        np.array([float(variance(np.asarray(s))) for _, s, _ in known]),
+                        noise_power(problem, client, [scale for _, scale, _ in known]),
                         table,
                     )
                 )

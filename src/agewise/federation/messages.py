@@ -79,8 +79,8 @@ class Order(_Message):
     """From the server: collect in this slot, for this aggregation, with at least this noise.
 
     `noise` says who adds it. Where that is the server, `noise_scale` is what its one draw will be
-    on this client's mean, at least. Of `rounds` such releases (None: for ever), one `every` so many
-    slots, the target is about what `promise` says.
+    on this client's mean, at least. `samples` are those of each of its `members`. Of `rounds` such
+    releases (None: for ever), one `every` so many slots, the target is about what `promise` says.
     """
 
     kind: Literal["order"] = "order"
@@ -88,6 +88,7 @@ class Order(_Message):
     collect_at: Slot
     aggregate_at: Slot
     samples: Annotated[int, Field(ge=1)]
+    members: Annotated[int, Field(ge=1)] = 1
     epsilon: Annotated[float, Field(gt=0)]
     mixing: Method
     estimator: Estimator
@@ -120,6 +121,7 @@ class Upload(_Message):
     aggregate_at: Slot
     value: list[float]
     samples: Annotated[int, Field(ge=1)]
+    members: Annotated[int, Field(ge=1)] = 1
     noise: Trust
     noise_scale: Scale
     sensitivity: Scale

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 from agewise.federation.journal import RECORD, STATEMENT, RunFolder
 from agewise.federation.one_draw import Sum
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
-from agewise.federation.sources import DataSource, SimulatedRecords
+from agewise.federation.sources import DataSource, SimulatedRecords, present_mean
 from agewise.federation.statement import Statement, published
 from agewise.planning import Plan
 from agewise.planning.plan import RIVALS
@@ -206,8 +206,8 @@ def _realised(
             return None  # what real records are now is nobody's business
         client = clients[name]
         table = problem.learner.table(client.process.states)
-        truth = truth + weight * records.present(
-            collect_at, problem.aggregate_at, client.samples, table
+        truth = truth + weight * present_mean(
+            records, client, collect_at, problem.aggregate_at, table
         )
     counts = problem.learner.weights(problem.clients[0].process.states)
     return float((counts * np.square(np.asarray(outcome.aggregate) - truth)).sum())

@@ -59,6 +59,7 @@ from agewise.federation.sources import (
     DataSource,
     SimulatedRecords,
     load_readings,
+    present_mean,
     round_seed,
 )
 from agewise.planning import Plan
@@ -369,7 +370,7 @@ class _Fold:
             if not isinstance(source, SimulatedRecords):
                 return None
             table = problem.learner.table(client.process.states)
-            total = total + weight * source.present(last, last, client.samples, table)
+            total = total + weight * present_mean(source, client, last, last, table)
         return tuple(total.tolist())
 
     def _done(self, number: int, record: dict[str, Any], truth: tuple[float, ...] | None) -> Round:

@@ -116,6 +116,7 @@ class Server:
             collect_at=one.collect_at,
             aggregate_at=problem.aggregate_at,
             samples=self._clients[one.client].samples,
+            members=self._clients[one.client].members,
             epsilon=self._targets[one.client].epsilon,
             mixing=problem.mixing,
             estimator=problem.estimator,
@@ -388,8 +389,8 @@ class Server:
             raise BadMessage("wrong noise", "a stand-in" if self.private else "not the stand-in")
         if upload.noise != self.first_plan.problem.noise:
             raise BadMessage("wrong noise", f"by the {upload.noise}")
-        samples, target = self._clients[name].samples, self._targets[name].epsilon
-        refuse_claims(upload, issued, self.first_plan.problem, samples, target)
+        client, target = self._clients[name], self._targets[name].epsilon
+        refuse_claims(upload, issued, self.first_plan.problem, client, target)
         if upload.noise == "server":
             refuse_outside(upload, issued, self._release(name, upload.collect_at))
         if name in self.missing or self.failure is not None:

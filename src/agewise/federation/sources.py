@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from agewise.arrays import Array, draw_states
+from agewise.arrays import Array, draw_states, nearest_states
+from agewise.checks import finite_array
 from agewise.errors import InvalidInput
 from agewise.problem import Client
+
+BLOCK = 2**14
+"""Members of a gateway whose records are drawn at a time."""
 
 NOT_REHEARSED = (
     "Simulated records carry nothing that clients share, so their loss is not what the plan "
@@ -42,6 +47,33 @@ def round_seed(seed: int, number: int) -> int:
     return int(np.random.default_rng([seed, number]).integers(2**63))
 
 
+def member_counts(
+    source: DataSource, client: Client, slot: int
+) -> Iterator[tuple[NDArray[np.int64], int]]:
+    """The records of a gateway's members as counts by state `[m, S]`, and how many were moved."""
+    samples, members, states = client.samples, client.members, client.process.states
+    if type(source) is SimulatedRecords:  # whose records are states already
+        for counts in source.counts(slot, samples, members):
+            yield counts, 0
+        return
+    records = finite_array(
+        "records", source.collect(slot, samples * members), "one or more finite numbers"
+    )
+    if records.size != samples * members:
+        raise InvalidInput(
+            "records", f"{records.size} records", f"{samples} of each of {members} members"
+        )
+    place = nearest_states(records.ravel(), states)
+    moved = int((states[place] != records.ravel()).sum())
+    yield _counted(place.reshape(members, samples), states.size), moved
+
+
+def _counted(places: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """How often each state occurs in each row, `[m, S]`."""
+    counted = [np.count_nonzero(places == state, axis=1) for state in range(size)]
+    return np.stack(counted, axis=1).astype(np.int64)
+
+
 class SimulatedRecords:
     """Records drawn from the client's own law and process, and followed until aggregation."""
 
@@ -63,10 +95,56 @@ class SimulatedRecords:
         later = draw_states(moved[drawn], rng)
         return np.array([column[later].mean() for column in np.ascontiguousarray(table.T)])
 
+    def counts(
+        self, slot: int, samples: int, members: int, block: int = BLOCK
+    ) -> Iterator[NDArray[np.int64]]:
+        """The records of many members, `samples` each, as counts by state `[m, S]`, in blocks."""
+        law = np.cumsum(self.client.law_at(slot))
+        for chance in self._chances(samples, members, block):
+            scaled = chance * law[-1]
+            above = [np.count_nonzero(scaled >= one, axis=1) for one in law]
+            yield -np.diff(np.stack([np.full(len(chance), samples), *above]), axis=0).T
+
+    def present_of_all(
+        self, collect_at: int, aggregate_at: int, samples: int, members: int, table: Array
+    ) -> Array:
+        """The mean of `table` `[S, d]` in slot `aggregate_at`, over what `counts` gave."""
+        process = self.client.process
+        moved = np.cumsum(process.kernel(collect_at, aggregate_at), axis=1)
+        later = client_generator(self.seed, self.client.name, "records")
+        later.bit_generator.advance(samples * members)  # type: ignore[attr-defined]
+        law, total = np.cumsum(self.client.law_at(collect_at)), np.zeros(len(table), dtype=np.int64)
+        for chance in self._chances(samples, members, BLOCK):
+            drawn = chance.ravel() * law[-1]
+            moves = later.random(drawn.size)
+            for state, row in enumerate(moved):  # whoever was in this state, at collection
+                here = drawn < law[state]
+                if state:
+                    here &= drawn >= law[state - 1]
+                own = moves[here] * row[-1]
+                above = [int(np.count_nonzero(own >= one)) for one in row]
+                total -= np.diff([own.size, *above])
+        return np.asarray(total @ table / total.sum())
+
+    def _chances(self, samples: int, members: int, block: int) -> Iterator[Array]:
+        """What decides about each record's state, `[m, samples]` from 0 to 1, in blocks."""
+        rng = client_generator(self.seed, self.client.name, "records")
+        for start in range(0, members, block):
+            yield rng.random((min(block, members - start), samples))
+
     def _draw(self, slot: int, samples: int) -> tuple[Any, np.random.Generator]:
         rng = client_generator(self.seed, self.client.name, "records")
         law = np.cumsum(self.client.law_at(slot))
         return draw_states(np.broadcast_to(law, (samples, law.size)), rng), rng
+
+
+def present_mean(
+    records: SimulatedRecords, client: Client, collect_at: int, aggregate_at: int, table: Array
+) -> Array:
+    """The mean of `table` `[S, d]` in slot `aggregate_at`, over a client's simulated records."""
+    if client.members == 1 or isinstance(records, LaterRecords):
+        return records.present(collect_at, aggregate_at, client.samples, table)
+    return records.present_of_all(collect_at, aggregate_at, client.samples, client.members, table)
 
 
 class RoundRecords:
@@ -79,7 +157,7 @@ class RoundRecords:
 
     def at(self, slot: int) -> Any:
         """The state of each record in a slot, counted from the first round's first."""
-        process, samples = self.client.process, self.client.samples
+        process, samples = self.client.process, self.client.records
         while len(self._path) < slot:
             now = len(self._path)
             if now:

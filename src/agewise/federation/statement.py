@@ -20,7 +20,7 @@ from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.problem import Client, Problem
 from agewise.wording import in_words
 
-VERSION = 5
+VERSION = 6
 
 TRUST = {
     "client": "Nobody is trusted with the records: each client adds its noise itself. The server "
@@ -96,6 +96,7 @@ class ClientStatement:
     collect_at: int
     age: int
     samples: int
+    members: int
     delta: float
     mixing: str
     assumptions: str
@@ -202,7 +203,7 @@ class Statement:
             name = html.escape(one.client, quote=False).replace("|", "\\|")
             name += "" if one.aggregated else " (released, not aggregated)"
             lines.append(
-                f"| {name} | {one.collect_at} | {one.age} | {one.samples} | {one.delta:.6g} | "
+                f"| {name} | {one.collect_at} | {one.age} | {_records(one)} | {one.delta:.6g} | "
                 f"{one.sensitivity:.6g} | {one.noise_scale:.6g} | "
                 f"{_spent(one.aged_epsilon, one.aged_odds, one.aged_delta)} | "
                 f"{_spent(one.classical_epsilon, one.classical_odds, one.classical_delta)} | "
@@ -254,6 +255,10 @@ class Statement:
         return sorted({(one.mixing, one.assumptions) for one in self.clients})
 
 
+def _records(one: ClientStatement) -> str:
+    return f"{one.samples}" if one.members == 1 else f"{one.samples} of {one.members:,} members"
+
+
 def state_privacy(
     plan: Plan,
     run: str,
@@ -279,6 +284,7 @@ def state_privacy(
             aggregated=in_time and model is not None,
             target_epsilon=problem.target_of(clients[upload.client]).epsilon,
             samples=upload.samples,
+            members=upload.members,
             sensitivity=upload.sensitivity,
             collect_at=upload.collect_at,
             age=upload.aggregate_at - upload.collect_at,

@@ -6,7 +6,7 @@ import math
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array, nearest_states
 from agewise.checks import finite_array, one_of, whole
@@ -91,6 +91,31 @@ def average(records: ArrayLike, states: Array, release: Array, samples: int) -> 
     moved = int((states[place] != values).sum())
     sums = [math.fsum(column) for column in release[place].T.tolist()]
     return np.array(sums) / values.size, moved
+
+
+def averages(counts: NDArray[np.int64], release: Array) -> Array:
+    """Return the mean `[m, d]` of `release` `[S, d]` for each row of counts by state `[m, S]`.
+
+    Each as `average` would return it, to the last bit: summed to twice the digits, rounded once.
+    """
+    whole_part, rest = _halves(release)
+    number = counts.sum(axis=1, keepdims=True).astype(float)
+    total, error = np.zeros((len(counts), release.shape[1])), 0.0
+    for part in (whole_part, rest):
+        for count, row in zip(counts.T.astype(float), part, strict=True):
+            term = count[:, None] * row  # exact: half the digits times a count
+            added = total + term
+            back = added - total
+            error = error + ((total - (added - back)) + (term - back))
+            total = added
+    return np.asarray((total + error) / number)
+
+
+def _halves(values: Array) -> tuple[Array, Array]:
+    """Numbers as sums of two with half the digits each."""
+    mantissa, exponent = np.frexp(values)
+    upper = np.ldexp(np.rint(np.ldexp(mantissa, 26)), exponent - 26)
+    return upper, values - upper
 
 
 def mean_rounding(values: Array) -> Array:

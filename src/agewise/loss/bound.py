@@ -62,6 +62,7 @@ def has_bound(problem: Problem) -> bool:
     """Whether Theorem 1 is about this problem: weighted means of independent records."""
     plain = problem.estimator != "best" and problem.known.kind == "independent"
     plain = plain and problem.noise == "client"
+    plain = plain and all(client.members == 1 for client in problem.clients)
     plain = plain and problem.rounds == 1 and problem.promise == "present"
     return plain and problem.learner.kind == "mean"
 

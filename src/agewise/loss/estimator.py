@@ -21,7 +21,7 @@ from agewise.loss.tables import (
 )
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Problem
-from agewise.terms import SlotTable
+from agewise.terms import SlotTable, noise_power
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def coordinate_gaps(problem: Problem, ages: ArrayLike, unheard: Collection[str] 
         weight, gain, slot = problem.weights[i], gains[i], columns[i]
         loud = known.variance[slot]
         if draw is None:
-            loud = loud + float(variance(table.scale[slot]))
+            loud = loud + float(noise_power(problem, problem.clients[i], table.scale[slot]))
         together = 2 * weight * gain * known.covariance[slot]
         own = own + weight**2 * known.target_variance[slot] - together + gain**2 * loud
         bias = bias + gain * known.mean[slot] - weight * known.target_mean[slot]

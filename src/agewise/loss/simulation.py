@@ -108,15 +108,15 @@ def _known_errors(
         for i, (client, (table, known), slot) in enumerate(members):
             row, states = table.row[slot], client.process.states
             cells = (table.law_rows[row][:, None] * table.kernel_rows[row]).ravel()
-            counts = rng.multinomial(client.samples, cells / cells.sum(), size=trials)
-            shares = counts.reshape(trials, states.size, states.size) / client.samples
+            counts = rng.multinomial(client.records, cells / cells.sum(), size=trials)
+            shares = counts.reshape(trials, states.size, states.size) / client.records
             heard = shares.sum(axis=2) @ table.release_rows[row] + level @ known.factors[slot].T
             fresh = shares.sum(axis=1) @ problem.learner.table(states)
             fresh += level @ known.target_factors.T
             scale = float(table.scale[slot]) if once is None else 0.0
             if scale > 0:
-                noise = imitate(np.zeros(heard.size), scale=scale, rng=rng).value
-                heard += np.reshape(noise, heard.shape)
+                noise = imitate(np.zeros(heard.size * client.members), scale=scale, rng=rng).value
+                heard += np.reshape(noise, (*heard.shape, -1)).mean(axis=-1)
             error += gains[i] * heard - problem.weights[i] * fresh
         if once:
             noise = imitate(np.zeros(error.size), scale=once, rng=rng).value
@@ -148,12 +148,13 @@ def client_errors(
     chance = np.bincount(place.ravel(), cells.ravel())
     order = np.argsort(-chance)  # likely cells first: the rest of the row then ends early
     chance, values = chance[order] / chance.sum(), values[order]
-    counts: NDArray[np.int64] = rng.multinomial(member.samples, chance, size=trials)
+    counts: NDArray[np.int64] = rng.multinomial(member.records, chance, size=trials)
     scale = float(table.scale[slot])
-    mean = counts @ (values[:, 0] if width == 1 else values) / member.samples
+    mean = counts @ (values[:, 0] if width == 1 else values) / member.records
     if scale > 0:
-        noise = MECHANISMS[problem.mechanism].imitate(np.zeros(mean.size), scale=scale, rng=rng)
-        mean = mean + np.asarray(noise.value).reshape(mean.shape)
+        drawn = np.zeros(mean.size * member.members)
+        noise = MECHANISMS[problem.mechanism].imitate(drawn, scale=scale, rng=rng)
+        mean = mean + np.asarray(noise.value).reshape((*mean.shape, -1)).mean(axis=-1)
     root = np.sqrt(learner.weights(states))
     return np.asarray(problem.weights[client] * (mean if width == 1 else mean * root))
 

@@ -18,7 +18,7 @@ from agewise.knowledge.estimate import GainTables
 from agewise.learning import Learner
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Client, Problem
-from agewise.terms import SlotTable, slot_table
+from agewise.terms import SlotTable, noise_power, slot_table
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,22 @@ class CostTables:
 @lru_cache(maxsize=16)
 def cost_tables(problem: Problem) -> CostTables:
     """Return u and b of every client and slot, with the noise that meets the target there."""
-    alike = [(c.process.fingerprint, c.law, c.samples, c.epsilon, c.turn) for c in problem.clients]
+    alike = [_likeness(c) for c in problem.clients]
     kinds = dict(zip(alike, problem.clients, strict=True))  # clients alike share their tables
     known = {key: slot_table(client, problem) for key, client in kinds.items()}
-    learner, variance = problem.learner, MECHANISMS[problem.mechanism].variance
+    learner = problem.learner
     moments = {key: _moments(client, learner, known[key]) for key, client in kinds.items()}
     slots = tuple(known[key] for key in alike)
     weights = problem.weights
     counts = float(learner.weights(problem.clients[0].process.states).sum())
     bias = np.stack([moments[key][0] for key in alike]) * weights[:, None, None]
     spread = np.stack([moments[key][1] for key in alike]) * weights[:, None] ** 2
+    power = [
+        noise_power(problem, client, table.scale)
+        for client, table in zip(problem.clients, slots, strict=True)
+    ]
     with np.errstate(over="ignore"):
-        noise = np.stack([variance(table.scale) for table in slots]) * counts
-        noise = noise * weights[:, None] ** 2
+        noise = np.stack(power) * counts * weights[:, None] ** 2
     if not np.isfinite(noise).all():
         raise InvalidInput(
             "epsilon", problem.epsilon, "a target that finite noise can meet", "Raise epsilon."
@@ -64,6 +67,12 @@ def cost_tables(problem: Problem) -> CostTables:
     bias = bias[..., 0] if bias.shape[2] == 1 else bias
     u = spread.copy() if problem.noise == "server" else spread + noise
     return CostTables(frozen(u), frozen(bias), frozen(spread), slots)
+
+
+def _likeness(client: Client) -> tuple[Any, ...]:
+    """What clients that share their tables have in common."""
+    own = (client.law, client.samples, client.epsilon, client.turn, client.members)
+    return client.process.fingerprint, *own
 
 
 def one_draw_of(problem: Problem) -> float:
@@ -83,7 +92,7 @@ def all_moments(
     """
     known: dict[Any, tuple[SlotTable, Moments, Asked]] = {}  # clients alike share what they can
     for place, client in enumerate(problem.clients):
-        key = (client.process.fingerprint, client.law, client.samples, client.epsilon, client.turn)
+        key = _likeness(client)
         if key not in known:
             table = slot_table(client, problem, slots) if tables is None else tables[place]
             values = problem.learner.table(client.process.states)
@@ -92,7 +101,7 @@ def all_moments(
                 table.kernel_rows,
                 table.release_rows,
                 values,
-                client.samples,
+                client.records,
                 table.row,
             )
             release = table.release_rows[table.row]
@@ -147,13 +156,13 @@ def known_tables(
     """
     states = problem.clients[0].process.states
     counts, root = problem.learner.weights(states), np.sqrt(problem.learner.weights(states))
-    variance = MECHANISMS[problem.mechanism].variance
-    base, cross, power, common, heard, means, targets, tables = ([] for _ in range(8))
+    parts: list[list[Any]] = [[] for _ in range(8)]
+    base, cross, power, common, heard, means, targets, tables = parts
     for weight, (table, moments) in zip(problem.weights, all_moments(problem, slots), strict=True):
         noise = np.zeros((len(table.scale), 1))
         if problem.noise == "client":
-            with np.errstate(over="ignore"):
-                noise = np.asarray(variance(table.scale))[:, None]
+            client = problem.clients[len(base)]
+            noise = noise_power(problem, client, table.scale)[:, None]
         loud = counts * (moments.variance + noise)
         factors = root[:, None] * moments.factors
         base.append(weight**2 * moments.target_variance @ counts)
@@ -188,7 +197,7 @@ def _over_turns(problem: Problem, place: int, table: SlotTable, moments: Moments
     step = client.process.kernel(0, every)
     for since in range(min(client.turn, rounds)):
         older = independent_moments(
-            table.law_rows, kernels, table.release_rows, values, client.samples, table.row
+            table.law_rows, kernels, table.release_rows, values, client.records, table.row
         )
         seen = len(range(since, rounds, client.turn))
         total = total + seen / rounds * np.square(older.covariance)
@@ -203,7 +212,7 @@ def _moments(client: Client, learner: Learner, table: SlotTable) -> tuple[Array,
     total = np.zeros(len(means))
     for k, count in enumerate(counts.tolist()):
         total += count * variances[:, k]
-    return (np.sqrt(counts) * means)[table.row], total[table.row] / client.samples
+    return (np.sqrt(counts) * means)[table.row], total[table.row] / client.records
 
 
 def _coordinates(client: Client, learner: Learner, table: SlotTable) -> tuple[Array, Array]:

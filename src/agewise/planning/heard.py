@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from agewise.knowledge import Heard, Level, filter_heard
-from agewise.mechanism import MECHANISMS
 from agewise.planning.plan import Plan
 from agewise.problem import Problem
+from agewise.terms import noise_power
 
 ROUNDS_HEARD = 30
 """Rounds that a plan's estimate is taken to have heard: what is older tells next to nothing."""
@@ -39,17 +39,16 @@ def heard_gap(plan: Plan) -> float | None:
         return sum(_in_turn(plan, place, count) for place in range(len(problem.clients)))
     levels: tuple[Level, ...] = tuple(problem.level or ())  # type: ignore[arg-type]
     counts = problem.learner.weights(problem.clients[0].process.states)
-    variance = MECHANISMS[problem.mechanism].variance
     before = np.asarray((problem.every or 1) * np.arange(count), dtype=np.int64)
     total = 0.0
     for k in range(problem.width):
         members = [
             Heard(
                 client.process.homogeneous,  # type: ignore[arg-type]
-                client.samples,
+                client.records,
                 float(weight),
                 one.age + before,
-                np.full(count, float(variance(np.asarray(one.noise_scale)))),
+                np.full(count, float(noise_power(problem, client, one.noise_scale))),
                 problem.learner.table(client.process.states)[:, k],
             )
             for client, weight, one in zip(
@@ -67,14 +66,14 @@ def _in_turn(plan: Plan, place: int, count: int) -> float:
     client, weight = problem.clients[place], float(problem.weights[place])
     every, states = problem.every or 1, client.process.states
     counts, table = problem.learner.weights(states), problem.learner.table(states)
-    loud = float(MECHANISMS[problem.mechanism].variance(np.asarray(one.noise_scale)))
+    loud = float(noise_power(problem, client, one.noise_scale))
     total = 0.0
     for since in range(client.turn):
         ages = one.age + every * np.arange(since, max(count, since + 1), client.turn)
         for k in range(problem.width):
             member = Heard(
                 client.process.homogeneous,  # type: ignore[arg-type]
-                client.samples,
+                client.records,
                 weight,
                 np.asarray(ages, dtype=np.int64),
                 np.full(len(ages), loud),

@@ -253,7 +253,9 @@ class Plan:
         if self.draw_scale is not None:
             return float(variance(np.asarray(self.draw_scale)) * counts.sum())
         gains = np.asarray(self.gains, float).reshape(len(self.assignments), -1)
-        return float((np.square(gains) * counts * variance(self._scales())[:, None]).sum())
+        many = np.array([client.members for client in problem.clients])
+        power = variance(self._scales()) / many
+        return float((np.square(gains) * counts * power[:, None]).sum())
 
     def _scales(self) -> Array:
         return np.array([one.noise_scale for one in self.assignments])

@@ -109,7 +109,8 @@ class Event:
     what the noise would give where `private` is false. `kind` names the mechanism, `noise` who adds
     it: where that is the server, all rests on its one draw of the scale that it has announced.
     `metric` `[S, S]` says which share of `classical_epsilon` tells each two states apart, rounded
-    up; None: nothing but ε is known. `account` is what all releases add up to with this one, as
+    up; None: nothing but ε is known. `members` clients alike have made it, each with its own noise,
+    and each has this account. `account` is what all releases add up to with this one, as
     the ledger carries it on (`agewise.privacy.standing`; empty: not carried on).
     """
 
@@ -131,6 +132,7 @@ class Event:
     aged_delta: float = 0.0
     noise: str = "client"
     metric: tuple[tuple[float, ...], ...] | None = None
+    members: int = 1
     account: str = ""
     number: int = 0
     hash: str = ""

@@ -11,7 +11,7 @@ from typing import Any
 
 from agewise.privacy.events import NUMBERS, Event
 
-SCHEMA = 5
+SCHEMA = 6
 GENESIS = "0" * 64
 PATIENCE = 30.0
 """Seconds to wait for another process that writes to the same ledger."""
@@ -25,7 +25,8 @@ CREATE TABLE events (
   sensitivity REAL NOT NULL, scale REAL NOT NULL,
   private INTEGER NOT NULL, mixing TEXT NOT NULL, fingerprint TEXT NOT NULL,
   made_at TEXT NOT NULL, payload BLOB NOT NULL, kind TEXT NOT NULL, delta REAL NOT NULL,
-  aged_delta REAL NOT NULL, noise TEXT NOT NULL, metric TEXT NOT NULL, account TEXT NOT NULL,
+  aged_delta REAL NOT NULL, noise TEXT NOT NULL, metric TEXT NOT NULL, members INTEGER NOT NULL,
+  account TEXT NOT NULL,
   previous TEXT NOT NULL, hash TEXT NOT NULL
 ) STRICT;
 """
