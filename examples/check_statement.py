@@ -324,6 +324,7 @@ def row_of(client, scenario, own, events, process, aggregated, settings):
         "collect_at": own["collect_at"] - settings["starts_at"],
         "age": own["aggregate_at"] - own["collect_at"],
         "samples": n,
+        "members": client.get("members", 1),
         "delta": delta,
         "mixing": mixing,
         "assumptions": ASSUMES[mixing if process.markov else "measured"],
@@ -673,6 +674,8 @@ def main(run, exported):
     scenario, stated = plan["scenario"], record["statement"]
     if settings["engine"] != "local" or settings["on_missing"] == "replan" or record["rejected"]:
         return not_covered("runs on Flower, plans made anew on the way, rejected uploads")
+    if any("members" in client for client in scenario["clients"]):
+        sys.exit("members of gateways are not known to this script")
     if "learner" in scenario or "mechanism" in scenario:
         return not_covered("other learners than the mean, other noise than Laplace noise")
     if "knowledge" in scenario:
@@ -713,7 +716,7 @@ def main(run, exported):
         "rejected": {},
         "steps": steps,
         "statement": {
-            "version": 5,
+            "version": 6,
             "noise": noise_of(scenario),
             "trust": TRUST[noise_of(scenario)],
             "draw_scale": draw_scale,

@@ -253,7 +253,7 @@ def test_another_schema_is_refused(filled, schema):
     with sqlite3.connect(filled) as database:
         database.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (schema,))
     database.close()
-    with pytest.raises(aw.InvalidInput, match=f"of schema {schema}; allowed: schema 5"):
+    with pytest.raises(aw.InvalidInput, match=f"of schema {schema}; allowed: schema 6"):
         Ledger(filled)
 
 
