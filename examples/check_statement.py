@@ -675,7 +675,7 @@ def main(run, exported):
     if settings["engine"] != "local" or settings["on_missing"] == "replan" or record["rejected"]:
         return not_covered("runs on Flower, plans made anew on the way, rejected uploads")
     if any("members" in client for client in scenario["clients"]):
-        sys.exit("members of gateways are not known to this script")
+        return not_covered("gateways of several members")
     if "learner" in scenario or "mechanism" in scenario:
         return not_covered("other learners than the mean, other noise than Laplace noise")
     if "knowledge" in scenario:
