@@ -4,6 +4,7 @@ from typing import Any
 
 from agewise.errors import InvalidInput
 from agewise.learning.histogram import Histogram, Shares
+from agewise.learning.labelled import Labelled
 from agewise.learning.learner import (
     ESTIMATORS,
     Estimator,
@@ -21,6 +22,7 @@ __all__ = [
     "LEARNED",
     "Estimator",
     "Histogram",
+    "Labelled",
     "Learner",
     "Mean",
     "Shares",
