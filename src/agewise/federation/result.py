@@ -18,6 +18,8 @@ from agewise.federation.one_draw import Sum
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement, published
+from agewise.learning import judged
+from agewise.loss.estimator import accuracy_of
 from agewise.planning import Plan
 from agewise.planning.plan import RIVALS
 from agewise.report.tables import counted, html_facts, shorten, text_facts
@@ -154,7 +156,9 @@ def conclude(
         run=server.run,
         plan=outcome.plan,
         model=server.first_plan.problem.learner.decode(
-            np.asarray(outcome.aggregate), server.first_plan.problem.clients[0].process.states
+            np.asarray(outcome.aggregate),
+            server.first_plan.problem.clients[0].process.states,
+            accuracy_of(outcome.plan.problem, outcome.plan.ages, outcome.plan.unheard),
         ),
         aggregate=outcome.aggregate,
         realised_loss=None if source is None else _realised(server, outcome, source),
@@ -209,5 +213,6 @@ def _realised(
         truth = truth + weight * records.present(
             collect_at, problem.aggregate_at, client.samples, table
         )
-    counts = problem.learner.weights(problem.clients[0].process.states)
-    return float((counts * np.square(np.asarray(outcome.aggregate) - truth)).sum())
+    error = np.asarray(outcome.aggregate) - truth
+    states = problem.clients[0].process.states
+    return float(np.square(judged(problem.learner, states, error)).sum())

@@ -7,9 +7,12 @@ from agewise.learning.histogram import Histogram, Shares
 from agewise.learning.labelled import Labelled
 from agewise.learning.learner import (
     ESTIMATORS,
+    Accuracy,
     Estimator,
     Learner,
     average,
+    counts_together,
+    judged,
     mean_rounding,
     release_table,
     sensitivities,
@@ -20,6 +23,7 @@ from agewise.learning.statistics import Statistics
 __all__ = [
     "ESTIMATORS",
     "LEARNED",
+    "Accuracy",
     "Estimator",
     "Histogram",
     "Labelled",
@@ -28,6 +32,8 @@ __all__ = [
     "Shares",
     "Statistics",
     "average",
+    "counts_together",
+    "judged",
     "learner_of",
     "mean_rounding",
     "release_table",
