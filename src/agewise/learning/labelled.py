@@ -31,11 +31,11 @@ class Labelled:
     names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        rows = _matrix("features", self.features)
+        rows = checked_matrix("features", self.features)
         if len(rows) < 2:
             raise InvalidInput("features", f"{len(rows)} state", "2 states or more, one row each")
         object.__setattr__(self, "features", tuple(map(tuple, rows.tolist())))
-        object.__setattr__(self, "names", _checked_names(self.names, rows.shape[1]))
+        object.__setattr__(self, "names", checked_names(self.names, rows.shape[1]))
         _refuse_constant(rows, self.feature_names)
         labels = _column("labels", self.labels, len(rows))
         object.__setattr__(self, "labels", tuple(labels.tolist()))
@@ -70,7 +70,7 @@ class Labelled:
         Distances are Euclidean, each feature and the label divided by its range over the states.
         With `classes`, or labels that are words, only states with the record's own label count.
         """
-        given = _matrix("features", features)
+        given = checked_matrix("features", features)
         if given.shape[1] != self.rows.shape[1]:
             raise InvalidInput(
                 "features", f"of {given.shape[1]} columns", f"{self.rows.shape[1]}, as the states"
@@ -99,7 +99,7 @@ class Labelled:
                 )
 
 
-def _matrix(field: str, given: ArrayLike) -> Array:
+def checked_matrix(field: str, given: ArrayLike) -> Array:
     """Finite numbers in rows, a single column where there is one number per row."""
     rows = finite_array(field, given, "one row of finite numbers each")
     rows = rows[:, None] if rows.ndim == 1 else rows
@@ -142,7 +142,8 @@ def _refuse_constant(rows: Array, names: Sequence[str]) -> None:
         )
 
 
-def _checked_names(names: Sequence[str] | None, width: int) -> tuple[str, ...] | None:
+def checked_names(names: Sequence[str] | None, width: int) -> tuple[str, ...] | None:
+    """Names of features, all different; None stays None."""
     if names is None:
         return None
     words = (names,) if isinstance(names, str) else tuple(names)
