@@ -18,7 +18,7 @@ from agewise.federation.one_draw import Sum
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement, published
-from agewise.learning import judged
+from agewise.learning import RidgeModel, judged
 from agewise.loss.estimator import accuracy_of
 from agewise.planning import Plan
 from agewise.planning.plan import RIVALS
@@ -33,7 +33,8 @@ class RunResult:
     """A finished run: the model, what was expected of it, and what it tells about whom.
 
     `model` is what the learner makes of the `aggregate`, the weighted mean of the uploads or the
-    best estimate from them: a float for a mean, `Shares` for a histogram, an array for statistics.
+    best estimate from them: a float for a mean, `Shares` for a histogram, an array for statistics,
+    a `RidgeModel` for ridge.
     `plan` is the plan as it was carried out: without the missing, each in the slot it collected in.
     `realised_loss` is the squared distance to the mean of the clients' records in the aggregation
     slot, known only where those are simulated and clients share nothing. `clipped` counts readings
@@ -70,6 +71,8 @@ class RunResult:
         labels = problem.learner.labels(problem.clients[0].process.states)
         if problem.learner.kind == "mean":
             model = f"{self.model:.6g}{unit}"
+        elif isinstance(self.model, RidgeModel):
+            model = ", ".join(f"{name}: {value}" for name, value in self.model.facts())
         else:
             pairs = zip(labels, self.aggregate, strict=True)
             model = ", ".join(f"{label}: {value:.4g}" for label, value in pairs)
@@ -108,6 +111,7 @@ class RunResult:
             "complete": True,
             "scenario": self.plan.problem.name,
             "model": published(self.plan.problem.learner, self.aggregate),
+            **({"fitted": self.model.to_dict()} if isinstance(self.model, RidgeModel) else {}),
             "expected_gap": self.plan.gap,
             "nothing_collected": self.plan.nothing_collected,
             "classical_fresh": self.plan.classical_fresh,

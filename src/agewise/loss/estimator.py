@@ -84,13 +84,13 @@ def best_of(
         needs = needed_scales(problem, known.slots, columns, promised)
         power = one_draw_of(problem)
         single, draw = gains_of_one_draw(collapsed(tables), columns, needs, power)
-        gains, noise = np.repeat(single[:, None], problem.width, axis=1), power * draw**2
+        found, noise = np.repeat(single[:, None], tables.cross.shape[2], axis=1), power * draw**2
     else:
         found = best_gains(tables, columns)
-        gains = np.broadcast_to(found, (len(columns), problem.width))
+    gains = found if found.shape[1] > 1 else np.repeat(found, problem.width, axis=1)
     expected = (problem.weights[:, None] * known.target_mean[rows, columns]).sum(axis=0)
     offset = expected - (gains * known.mean[rows, columns]).sum(axis=0)
-    gap = max(0.0, gap_of(tables, columns, gains)) + noise  # but for rounding
+    gap = max(0.0, gap_of(tables, columns, found)) + noise  # but for rounding
     return Estimator(gains, offset, gap, draw)
 
 
