@@ -16,7 +16,7 @@ from agewise.learning.labelled import checked_matrix, checked_names
 from agewise.learning.learner import Accuracy
 from agewise.learning.ridge import PENALTY
 from agewise.learning.ridge_model import EMPHASIS, RidgeModel, Scaling, entries, solve
-from agewise.mechanism import MECHANISMS
+from agewise.mechanism import MECHANISMS, Noised
 
 ANGLES = 4096
 """Angles between two rows at which the reach is evaluated; its slope bounds it in between."""
@@ -54,32 +54,49 @@ def fit_ridge(
     17
     """
     rows = checked_matrix("features", features)
-    given = finite_array("labels", labels, f"{len(rows)} finite numbers, one per row")
-    if given.shape != (len(rows),):
-        raise InvalidInput("labels", f"of shape {given.shape}", f"{len(rows)} numbers, one per row")
     width = rows.shape[1]
     words = checked_names(names, width) or tuple(f"x{k + 1}" for k in range(width))
     low, high = _bounds("bounds", bounds, width)
     least, most = _bounds("label_bounds", label_bounds, 1)
     scaling = Scaling.within(low, high, least[0], most[0]).reaching(math.sqrt((width + 2) / 3))
+    weight, given = positive("penalty", penalty), finite_array("labels", labels, "finite numbers")
+    if given.shape != (len(rows),):
+        raise InvalidInput("labels", f"of shape {given.shape}", f"{len(rows)} numbers, one per row")
     scaled = scaling.scaled(np.clip(rows, low, high))
-    scaled /= np.maximum(1.0, np.linalg.norm(scaled, axis=1, keepdims=True))
-    told = entries(scaled, scaling.scaled_labels(np.clip(given, least, most)))
+    scaled_labels = scaling.scaled_labels(np.clip(given, least, most))
+    noised = release_sums(scaled, scaled_labels, epsilon, delta, rng)
+    mechanism = MECHANISMS["laplace" if delta is None else "gaussian"]
+    sums = np.asarray(noised.value, dtype=np.float64)
+    noise = np.full(sums.size, float(mechanism.variance(np.asarray(noised.scale))))
+    return solve(sums, scaling, weight, words, Accuracy(noise, np.diag(noise)))
+
+
+def release_sums(
+    features: Array,
+    labels: Array,
+    epsilon: float,
+    delta: float | None = None,
+    rng: np.random.Generator | None = None,
+) -> Noised:
+    """Release the mean entries of records, scaled; rows longer than 1 are shortened to 1.
+
+    Guarantees
+        Labels count as −1..1 and rows as of length 1 at most, so that replacing one record moves
+        the mean by at most `record_reach`/n in the norm of the mechanism; the noise is for that.
+    """
+    rows = features / np.maximum(1.0, np.linalg.norm(features, axis=1, keepdims=True))
+    told = entries(rows, np.clip(labels, -1.0, 1.0))
     mean = np.array([math.fsum(column) for column in told.T.tolist()]) / len(rows)
     mechanism = MECHANISMS["laplace" if delta is None else "gaussian"]
     failure = 0.0 if delta is None else fraction("delta", delta)
     # The sums are exact; dividing them and rounding twice is off by less than the second part.
-    reach = record_reach(width, mechanism.norm) / len(rows) + mean.size * 4 * np.spacing(EMPHASIS)
-    wanted, allowed = np.asarray(positive("epsilon", epsilon)), np.asarray(failure)
-    scale = float(mechanism.calibrate(np.asarray(reach), wanted, allowed))
+    reach = record_reach(rows.shape[1], mechanism.norm) / len(rows)
+    reach += mean.size * 4 * float(np.spacing(EMPHASIS))
+    wanted = np.asarray(positive("epsilon", epsilon))
+    scale = float(mechanism.calibrate(np.asarray(reach), wanted, np.asarray(failure)))
     if rng is None:
-        noised = mechanism.draw(mean, sensitivity=float(reach), scale=scale, failure=failure)
-    else:
-        noised = mechanism.imitate(mean, scale=scale, rng=rng)
-    noise = np.full(mean.size, float(mechanism.variance(np.asarray(noised.scale))))
-    aggregate = np.asarray(noised.value, dtype=np.float64)
-    accuracy = Accuracy(noise, np.diag(noise))
-    return solve(aggregate, scaling, positive("penalty", penalty), words, accuracy)
+        return mechanism.draw(mean, sensitivity=reach, scale=scale, failure=failure)
+    return mechanism.imitate(mean, scale=scale, rng=rng)
 
 
 def record_reach(width: int, norm: Literal[1, 2]) -> float:
