@@ -16,7 +16,7 @@ from agewise.arrays import Array
 from agewise.checks import one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.knowledge import Independent, Knowledge, Level, Levels, Measured
-from agewise.learning import ESTIMATORS, Estimator, Learner, Mean
+from agewise.learning import ESTIMATORS, Estimator, Learner, Mean, counts_together
 from agewise.mechanism import Kind
 from agewise.mixing import Method
 from agewise.privacy.calibration import Rule
@@ -245,6 +245,7 @@ class Problem:
             "estimator": (self.estimator == "best", "best"),
             "noise": (self.noise == "client", "client"),
             "level": (self.known.kind == "independent", "none"),
+            "learner": (not counts_together(self.learner), "judged coordinate by coordinate"),
             "process": (all(m.process.homogeneous is not None for m in members), "MarkovChain"),
         }
         for name, (fits, words) in allowed.items():

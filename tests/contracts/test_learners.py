@@ -105,6 +105,7 @@ def learner_words(kind):
         "mean": "the mean of the records",
         "histogram": "share of the records in each state",
         "statistics": "mean of a vector",
+        "ridge": "mean products of features, and of features and label",
     }[kind]
 
 
@@ -116,16 +117,19 @@ def enumerated_gap(problem, ages, scales, times):
     ):
         table = learner.table(client.process.states)
         counts = learner.weights(client.process.states)
+        root = np.diag(np.sqrt(counts))
+        if hasattr(learner, "metric"):
+            root = learner.metric(client.process.states)
         joint = client.process.joint(1, 1 + age).matrix
         size = len(table)
         first = sum(
             joint[x, y] * (table[x] - table[y]) for x, y in itertools.product(range(size), repeat=2)
         )
         second = sum(
-            joint[x, y] * counts * (table[x] - table[y] - first) ** 2
+            joint[x, y] * (root @ (table[x] - table[y] - first)) ** 2
             for x, y in itertools.product(range(size), repeat=2)
         )
-        mean = mean + weight * first * np.sqrt(counts)
+        mean = mean + weight * root @ first
         spread += weight**2 * (second.sum() / client.samples + times * counts.sum() * scale**2)
     return spread + float(np.square(mean).sum())
 
@@ -184,13 +188,27 @@ class TestStatistics(LearnerContract):
             aw.Problem([client], 4, 0.5, learner=self.small())
 
 
+class TestRidge(LearnerContract):
+    learner = aw.Ridge(
+        [[1.0, 0], [0, -2], [3, 0.5], [1, 1]], [10, 20, 15, 30], penalty=0.01, names=("a", "b")
+    )
+
+    def small(self):
+        return aw.Ridge([[1.0], [2], [4]], [10, 20, 15], reference=[0.5, 0.25, 0.25])
+
+    def test_weights_are_the_diagonal_of_the_metric(self):
+        root = self.learner.metric(STATES)
+        np.testing.assert_allclose(self.learner.weights(STATES), np.diag(root.T @ root))
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"kind": "median"}, "mean, histogram or statistics"),
+        ({"kind": "median"}, "one of mean, histogram, statistics, ridge"),
         ({"kind": "statistics"}, "table is missing"),
         ({"kind": "mean", "clip": 3}, "not a known key"),
-        ({}, "mean, histogram or statistics"),
+        ({}, "one of mean, histogram, statistics, ridge"),
+        ({"kind": "ridge", "features": [[0], [1]]}, "labels is missing"),
     ],
 )
 def test_unknown_learners_are_refused(entry, words):

@@ -13,7 +13,11 @@ from agewise.terms import terms
 dp.enable_features("contrib")
 
 CHAIN = aw.MarkovChain([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]], [1, 2, 5])
-LEARNERS = [aw.Histogram(), aw.Statistics([[0.0, 1.0], [2.0, -1.0], [1.0, 1.0]])]
+LEARNERS = [
+    aw.Histogram(),
+    aw.Statistics([[0.0, 1.0], [2.0, -1.0], [1.0, 1.0]]),
+    aw.Ridge([0.0, 1.0, 4.0], [3.0, 1.0, 2.0]),
+]
 
 
 def laplace_log_density(output, centre, scale):

@@ -35,6 +35,7 @@ from agewise.privacy.ledger import Ledger, LedgerDamaged
 LONDON = aw.scenarios.london().replace(noise="server", mixing="exact", calibration="sharp")
 PLAN = aw.plan(LONDON.replace(estimator="propagated"))
 """Of three clients that collect in different slots."""
+RIDGE = aw.Ridge([[0, 1], [1, 1], [0, 2], [3, 0]], [20, 50, 100, 200])
 KINDS = {
     "plain": {"estimator": "plain"},
     "propagated": {"estimator": "propagated"},
@@ -42,6 +43,8 @@ KINDS = {
     "gaussian": {"estimator": "best", "mechanism": "gaussian", "delta": 1e-6},
     "histogram": {"estimator": "propagated", "learner": aw.Histogram()},
     "best histogram": {"estimator": "best", "learner": aw.Histogram()},
+    "ridge": {"estimator": "propagated", "learner": RIDGE},
+    "best ridge": {"estimator": "best", "learner": RIDGE},
 }
 
 

@@ -11,14 +11,19 @@ def results():
     chain = aw.birth_death(0.2, 0.3, [1, 2, 5])
     clients = [aw.Client(f"<b>client</b> {i}", chain, samples=20) for i in range(3)]
     problem = aw.Problem(clients, 4, 0.5, unit="Wh")
-    learners = (aw.Mean(), aw.Histogram(), aw.Statistics([[1.0, 2], [0, 1], [3, 3]]))
+    learners = (
+        aw.Mean(),
+        aw.Histogram(),
+        aw.Statistics([[1.0, 2], [0, 1], [3, 3]]),
+        aw.Ridge([[1.0, 2], [0, 1], [3, 3]], [4, 5, 9], names=("<b>age</b>", "size")),
+    )
     return {
         one.kind: aw.run(aw.plan(problem.replace(learner=one)), rng=np.random.default_rng(1))
         for one in learners
     }
 
 
-@pytest.mark.parametrize("kind", ["mean", "histogram", "statistics"])
+@pytest.mark.parametrize("kind", ["mean", "histogram", "statistics", "ridge"])
 def test_results_are_short_readable_and_drawn(results, kind, tmp_path):
     result = results[kind]
     assert len(repr(result)) < 200
@@ -31,7 +36,14 @@ def test_results_are_short_readable_and_drawn(results, kind, tmp_path):
     assert str(result.statement) == result.statement.to_markdown()
     figure = result.plot(tmp_path / "run.png")
     assert (tmp_path / "run.png").stat().st_size > 1000
-    if kind != "mean":
+    if kind == "ridge":
+        (axes,) = figure.axes
+        slopes = result.model.coefficients
+        tops = [bar.get_height() for bar in axes.patches]
+        np.testing.assert_allclose(tops, np.multiply(slopes, [3, 2]))  # per range of the feature
+        assert result.to_dict()["fitted"]["coefficients"] == list(slopes)
+        assert f"size: {slopes[1]:.4g} ± {result.model.standard_errors[1]:.2g}" in str(result)
+    elif kind != "mean":
         (axes,) = figure.axes
         tops = [bar.get_height() for bar in axes.patches]
         np.testing.assert_allclose(tops, result.aggregate)
@@ -45,8 +57,8 @@ def test_results_are_short_readable_and_drawn(results, kind, tmp_path):
 def test_the_errors_of_coordinates_add_up_to_the_loss(results):
     from agewise.loss.estimator import coordinate_gaps
 
-    for result in results.values():
-        problem, ages = result.plan.problem, result.plan.ages
+    for kind in ("mean", "histogram", "statistics"):
+        problem, ages = results[kind].plan.problem, results[kind].plan.ages
         parts = coordinate_gaps(problem, ages)
         assert parts.sum() == pytest.approx(aw.loss_gap(problem, ages), rel=1e-12)
 

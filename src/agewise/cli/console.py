@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from agewise.errors import InvalidInput
 from agewise.federation.settings import Engine
 from agewise.knowledge import Level
-from agewise.learning import Estimator, learner_of
+from agewise.learning import LEARNED, Estimator, Learner, learner_of
 from agewise.mechanism import Kind
 from agewise.mixing import Method, assumption
 from agewise.planning.turns import take_turns
@@ -116,8 +116,11 @@ CalibrationOption = Annotated[
     typer.Option(help="Noise by the paper's formula, sharp for any mechanism, or tight for means."),
 ]
 LearnerOption = Annotated[
-    Literal["mean", "histogram"] | None,
-    typer.Option(help="What is learnt: the mean of the records, or their shares by state."),
+    str | None,
+    typer.Option(
+        help="What is learnt: the mean of the records, or their shares by state. Other learners "
+        "need a table: give them in the scenario file."
+    ),
 ]
 MechanismOption = Annotated[
     Kind | None, typer.Option(help="The noise: laplace, or gaussian, which needs --delta.")
@@ -203,12 +206,25 @@ def _strict(value: Any) -> Any:
     return value
 
 
+def _learner(kind: str) -> Learner:
+    """The learner of a bare name."""
+    if kind in LEARNED and kind not in ("mean", "histogram"):
+        raise InvalidInput(
+            "--learner",
+            kind,
+            "mean or histogram",
+            f"Say in the scenario file what each state stands for: "
+            f'learner = {{ kind = "{kind}", ... }}.',
+        )
+    return learner_of({"kind": kind})
+
+
 def read_problem(scenario: str, **changes: Any) -> Problem:
     """Load a scenario, with the options that were given in place of its own."""
     given = {name: value for name, value in changes.items() if value is not None}
     turns = given.pop("turns", None)
     if "learner" in given:
-        given["learner"] = learner_of({"kind": given["learner"]})
+        given["learner"] = _learner(given["learner"])
     if "level" in given:
         given["level"] = tuple(_level(text) for text in given["level"])
     if "rounds" in given:

@@ -11,6 +11,7 @@ from agewise.cli.console import console
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.federation import RunResult
 from agewise.federation.sources import NOT_REHEARSED
+from agewise.learning import RidgeModel
 from agewise.loss.estimator import coordinate_gaps
 from agewise.loss.simulation import Estimate
 from agewise.planning.compare import NOTHING
@@ -36,6 +37,9 @@ def _model_facts(result: RunResult, unit: str) -> list[tuple[str, str]]:
     problem = result.plan.problem
     if problem.learner.kind == "mean":
         return [("model", f"{result.model:.6g} {unit}".rstrip())]
+    if isinstance(result.model, RidgeModel):
+        lines = [f"{escape(name)}: {escape(value)}" for name, value in result.model.facts()]
+        return _listed(lines)
     labels = problem.learner.labels(problem.clients[0].process.states)
     errors = np.sqrt(coordinate_gaps(problem, result.plan.ages))
     lines = [
@@ -43,11 +47,15 @@ def _model_facts(result: RunResult, unit: str) -> list[tuple[str, str]]:
         f"{value:.4g} ± {error:.2g}"
         for label, value, error in zip(labels, result.aggregate, errors, strict=True)
     ]
-    lines[0] += " (standard error)"
-    facts = [("model" if k == 0 else "", line) for k, line in enumerate(lines[:SPOKEN])]
+    facts = _listed(lines)
     if problem.learner.kind == "histogram":
         facts.append(("median", f"{result.model.quantile(0.5):g} {unit}".rstrip()))
     return facts
+
+
+def _listed(lines: list[str]) -> list[tuple[str, str]]:
+    lines[0] += " (standard error)"
+    return [("model" if k == 0 else "", line) for k, line in enumerate(lines[:SPOKEN])]
 
 
 def print_result(result: RunResult, rehearsal: Estimate | None) -> None:

@@ -9,6 +9,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from agewise.arrays import Array
+from agewise.learning import Ridge, RidgeModel
 from agewise.loss.estimator import coordinate_gaps
 from agewise.report.drawing import (
     COLOURS,
@@ -65,23 +67,37 @@ def _model_words(result: RunResult, unit: str) -> str:
 def model_figure(result: RunResult) -> Figure:
     """The model of a learner of several coordinates, with the error that is expected of each."""
     problem = result.plan.problem
-    labels = problem.learner.labels(problem.clients[0].process.states)
-    errors = np.sqrt(coordinate_gaps(problem, result.plan.ages))
+    labels, values, errors = _bars(result)
     with rc_context(STYLE):
         figure = Figure(figsize=(max(5.0, 0.5 * len(labels) + 2.5), 3.6), layout="constrained")
         axes = figure.subplots()
         place = np.arange(len(labels))
         axes.set_axisbelow(True)
-        axes.bar(place, result.aggregate, 0.7, color=COLOURS[0], alpha=0.75)
-        axes.errorbar(place, result.aggregate, 2 * errors, fmt="none", color="0.2", capsize=3)
+        axes.bar(place, values, 0.7, color=COLOURS[0], alpha=0.75)
+        axes.errorbar(place, values, 2 * errors, fmt="none", color="0.2", capsize=3)
         axes.axhline(0, color="0.5", lw=0.8)
         axes.set_xticks(place, [verbatim(label) for label in labels])
         unit = f" ({verbatim(problem.unit)})" if problem.unit else ""
         if problem.learner.kind == "histogram":
             axes.set_xlabel(f"state of a record{unit}")
             axes.set_ylabel("share of the records")
+        elif problem.learner.kind == "ridge":
+            axes.set_xlabel("feature")
+            axes.set_ylabel("label per range of the feature")
         axes.set_title(f"{verbatim(problem.name)}: estimate ± 2 standard errors")
     return figure
+
+
+def _bars(result: RunResult) -> tuple[list[str], Array, Array]:
+    """Names, values and errors of the bars: slopes of a ridge regression, else coordinates."""
+    problem, model = result.plan.problem, result.model
+    if not isinstance(model, RidgeModel) or not isinstance(problem.learner, Ridge):
+        labels = problem.learner.labels(problem.clients[0].process.states)
+        errors = np.sqrt(coordinate_gaps(problem, result.plan.ages))
+        return labels, np.asarray(result.aggregate), errors
+    ranges = np.ptp(problem.learner.known.rows, axis=0)  # slopes of other units side by side
+    told = np.asarray(model.standard_errors or np.zeros(len(ranges)))
+    return list(model.names), ranges * np.asarray(model.coefficients), ranges * told
 
 
 def rounds_figure(result: RoundsResult) -> Figure:

@@ -18,6 +18,8 @@ from agewise.federation.one_draw import Sum
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords, present_mean
 from agewise.federation.statement import Statement, published
+from agewise.learning import RidgeModel, judged
+from agewise.loss.estimator import accuracy_of
 from agewise.planning import Plan
 from agewise.planning.plan import RIVALS
 from agewise.report.tables import counted, html_facts, shorten, text_facts
@@ -31,7 +33,8 @@ class RunResult:
     """A finished run: the model, what was expected of it, and what it tells about whom.
 
     `model` is what the learner makes of the `aggregate`, the weighted mean of the uploads or the
-    best estimate from them: a float for a mean, `Shares` for a histogram, an array for statistics.
+    best estimate from them: a float for a mean, `Shares` for a histogram, an array for statistics,
+    a `RidgeModel` for ridge.
     `plan` is the plan as it was carried out: without the missing, each in the slot it collected in.
     `realised_loss` is the squared distance to the mean of the clients' records in the aggregation
     slot, known only where those are simulated and clients share nothing. `clipped` counts readings
@@ -68,6 +71,8 @@ class RunResult:
         labels = problem.learner.labels(problem.clients[0].process.states)
         if problem.learner.kind == "mean":
             model = f"{self.model:.6g}{unit}"
+        elif isinstance(self.model, RidgeModel):
+            model = ", ".join(f"{name}: {value}" for name, value in self.model.facts())
         else:
             pairs = zip(labels, self.aggregate, strict=True)
             model = ", ".join(f"{label}: {value:.4g}" for label, value in pairs)
@@ -106,6 +111,7 @@ class RunResult:
             "complete": True,
             "scenario": self.plan.problem.name,
             "model": published(self.plan.problem.learner, self.aggregate),
+            **({"fitted": self.model.to_dict()} if isinstance(self.model, RidgeModel) else {}),
             "expected_gap": self.plan.gap,
             "nothing_collected": self.plan.nothing_collected,
             "classical_fresh": self.plan.classical_fresh,
@@ -154,7 +160,9 @@ def conclude(
         run=server.run,
         plan=outcome.plan,
         model=server.first_plan.problem.learner.decode(
-            np.asarray(outcome.aggregate), server.first_plan.problem.clients[0].process.states
+            np.asarray(outcome.aggregate),
+            server.first_plan.problem.clients[0].process.states,
+            accuracy_of(outcome.plan.problem, outcome.plan.ages, outcome.plan.unheard),
         ),
         aggregate=outcome.aggregate,
         realised_loss=None if source is None else _realised(server, outcome, source),
@@ -209,5 +217,6 @@ def _realised(
         truth = truth + weight * present_mean(
             records, client, collect_at, problem.aggregate_at, table
         )
-    counts = problem.learner.weights(problem.clients[0].process.states)
-    return float((counts * np.square(np.asarray(outcome.aggregate) - truth)).sum())
+    error = np.asarray(outcome.aggregate) - truth
+    states = problem.clients[0].process.states
+    return float(np.square(judged(problem.learner, states, error)).sum())

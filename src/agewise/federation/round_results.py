@@ -14,6 +14,8 @@ import numpy as np
 
 from agewise.errors import InvalidInput
 from agewise.federation.journal import RECORD
+from agewise.learning import judged
+from agewise.loss.estimator import accuracy_of
 from agewise.planning import Plan
 from agewise.planning.plan import RIVALS
 from agewise.planning.promise import epsilon_after, promise_in_words, rounds_in_words
@@ -69,9 +71,11 @@ class RoundsResult:
 
     @property
     def models(self) -> list[Any]:
-        """What the learner makes of each round's estimate."""
-        learner, states = self.plan.problem.learner, self.plan.problem.clients[0].process.states
-        return [learner.decode(np.asarray(one.estimate), states) for one in self.rounds]
+        """What the learner makes of each round's estimate, as accurate as planned."""
+        problem = self.plan.problem
+        learner, states = problem.learner, problem.clients[0].process.states
+        planned = accuracy_of(problem, self.plan.ages, self.plan.unheard)
+        return [learner.decode(np.asarray(one.estimate), states, planned) for one in self.rounds]
 
     def moments(self, most: int = 16) -> list[tuple[int, float]]:
         """(round, ε) about any time, if every round so far had gone as planned; `most` rounds."""
@@ -83,13 +87,12 @@ class RoundsResult:
     def mean_loss(self) -> float | None:
         """The mean squared error of the estimates over the rounds, where the truth is known."""
         problem = self.plan.problem
-        counts = problem.learner.weights(problem.clients[0].process.states)
-        errors = [
-            float(counts @ np.square(np.subtract(one.estimate, one.truth)))
-            for one in self.rounds
-            if one.truth is not None
-        ]
-        return math.fsum(errors) / len(errors) if len(errors) == len(self.rounds) else None
+        states = problem.clients[0].process.states
+        off = [np.subtract(r.estimate, r.truth) for r in self.rounds if r.truth is not None]
+        if len(off) < len(self.rounds):
+            return None
+        errors = np.square(judged(problem.learner, states, np.array(off))).sum(axis=1)
+        return math.fsum(errors) / len(errors)
 
     def facts(self) -> list[tuple[str, str]]:
         """What there is to say about all rounds together."""

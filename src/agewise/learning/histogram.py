@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
+from agewise.learning.learner import Accuracy
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,12 @@ class Histogram:
     def weights(self, states: Array) -> Array:
         return np.ones(states.size)
 
-    def decode(self, aggregate: Array, states: Array) -> Shares:
+    def decode(
+        self,
+        aggregate: Array,
+        states: Array,
+        accuracy: Accuracy | None = None,  # noqa: ARG002
+    ) -> Shares:
         order = np.argsort(states)
         return Shares(tuple(states[order].tolist()), tuple(aggregate[order].tolist()))
 

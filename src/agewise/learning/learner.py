@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -19,11 +20,26 @@ ESTIMATORS: tuple[str, ...] = get_args(Estimator)
 _ULP = float(np.finfo(float).eps)
 
 
+@dataclass(frozen=True)
+class Accuracy:
+    """What is known of the error of an aggregate: `noise` `[d]` is the variance of what was added.
+
+    `error` `[d, d]` are the expected products of all its errors, noise, age and bias together.
+    """
+
+    noise: Array
+    error: Array
+
+
 class Learner(Protocol):
     """Maps each state of a record to a vector φ; clients release the mean of it over their records.
 
     Every record is moved to its nearest state first, so that whatever a record says, it moves the
     mean by at most the sensitivity of the table: clip, norm and sensitivity go together.
+
+    A learner whose coordinates count together has one more method, `metric(states)`: the matrix
+    L `[r, d]` by which an error e of the aggregate loses ‖L e‖². Its weights are the diagonal of
+    LᵀL, and its `decode` is told how accurate the aggregate is.
     """
 
     @property
@@ -41,7 +57,7 @@ class Learner(Protocol):
         """What the squared error of each coordinate counts, `[d]`."""
         ...
 
-    def decode(self, aggregate: Array, states: Array) -> Any:
+    def decode(self, aggregate: Array, states: Array, accuracy: Accuracy | None = None) -> Any:
         """Make the model of the aggregate vector `[d]`."""
         ...
 
@@ -52,6 +68,18 @@ class Learner(Protocol):
     def to_dict(self) -> dict[str, Any]:
         """The learner as plain data."""
         ...
+
+
+def counts_together(learner: Learner) -> bool:
+    """Whether the loss is not a sum over the coordinates of the learner, each by its weight."""
+    return hasattr(learner, "metric")
+
+
+def judged(learner: Learner, states: Array, vectors: Array) -> Array:
+    """Return vectors `[..., d]` in coordinates of which the loss is the plain sum of squares."""
+    if counts_together(learner):
+        return np.asarray(vectors @ learner.metric(states).T)  # type: ignore[attr-defined]
+    return np.asarray(vectors * np.sqrt(learner.weights(states)))
 
 
 def release_table(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from agewise.arrays import Array
+from agewise.learning.learner import Accuracy
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,12 @@ class Mean:
     def weights(self, states: Array) -> Array:  # noqa: ARG002
         return np.ones(1)
 
-    def decode(self, aggregate: Array, states: Array) -> float:  # noqa: ARG002
+    def decode(
+        self,
+        aggregate: Array,
+        states: Array,  # noqa: ARG002
+        accuracy: Accuracy | None = None,  # noqa: ARG002
+    ) -> float:
         return float(aggregate[0])
 
     def labels(self, states: Array) -> list[str]:  # noqa: ARG002

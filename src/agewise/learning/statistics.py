@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from agewise.arrays import Array
 from agewise.checks import finite_array
 from agewise.errors import InvalidInput
-from agewise.learning.learner import checked_table
+from agewise.learning.learner import Accuracy, checked_table
 
 LARGEST = 1e100
 """Entries are squared; beyond this floats overflow."""
@@ -58,7 +58,12 @@ class Statistics:
         width = len(np.atleast_2d(np.asarray(self.rows))[0])
         return np.ones(width) if self.counts is None else np.asarray(self.counts)
 
-    def decode(self, aggregate: Array, states: Array) -> Array:  # noqa: ARG002
+    def decode(
+        self,
+        aggregate: Array,
+        states: Array,  # noqa: ARG002
+        accuracy: Accuracy | None = None,  # noqa: ARG002
+    ) -> Array:
         return np.asarray(aggregate)
 
     def labels(self, states: Array) -> list[str]:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array
 from agewise.knowledge.estimate import GainTables, best_gains, gap_of
 from agewise.knowledge.one_draw import collapsed, gains_of_one_draw
+from agewise.learning import Accuracy, counts_together
 from agewise.loss.tables import (
     KnownTables,
     all_moments,
@@ -87,12 +88,13 @@ def best_of(
         needs = needed_scales(problem, known.slots, columns, promised)
         power = one_draw_of(problem)
         single, draw = gains_of_one_draw(collapsed(tables), columns, needs, power)
-        gains, noise = np.repeat(single[:, None], problem.width, axis=1), power * draw**2
+        found, noise = np.repeat(single[:, None], tables.cross.shape[2], axis=1), power * draw**2
     else:
-        gains = best_gains(tables, columns)
+        found = best_gains(tables, columns)
+    gains = found if found.shape[1] > 1 else np.repeat(found, problem.width, axis=1)
     expected = (problem.weights[:, None] * known.target_mean[rows, columns]).sum(axis=0)
     offset = expected - (gains * known.mean[rows, columns]).sum(axis=0)
-    gap = max(0.0, gap_of(tables, columns, gains)) + noise  # but for rounding
+    gap = max(0.0, gap_of(tables, columns, found)) + noise  # but for rounding
     return Estimator(gains, offset, gap, draw)
 
 
@@ -124,7 +126,8 @@ def heard_tables(problem: Problem, known: KnownTables, unheard: Collection[str])
 def coordinate_gaps(problem: Problem, ages: ArrayLike, unheard: Collection[str] = ()) -> Array:
     """Return the expected squared error of each coordinate of the model, `[C]`.
 
-    Summed with the learner's weights they are `loss_gap`; their roots are error bars.
+    Summed with the learner's weights they are `loss_gap`, unless coordinates count together; their
+    roots are error bars.
     """
     _, columns = schedule_cells(problem, ages)
     estimate = estimator_of(problem, (columns + 1).tolist(), unheard, alone=True)
@@ -143,3 +146,42 @@ def coordinate_gaps(problem: Problem, ages: ArrayLike, unheard: Collection[str] 
         shared = shared + gain[:, None] * known.factors[slot] - weight * known.target_factors
     off = 0.0 if problem.estimator == "best" else np.square(bias)  # the offset takes the bias away
     return np.asarray(own + off + np.square(shared).sum(axis=-1))
+
+
+def accuracy_of(
+    problem: Problem, ages: ArrayLike, unheard: Collection[str] = ()
+) -> Accuracy | None:
+    """Return what is known of the errors of an aggregate, for learners that count it together.
+
+    With measured knowledge, errors of different coordinates are taken to be unrelated.
+    """
+    if not counts_together(problem.learner):
+        return None
+    _, columns = schedule_cells(problem, ages)
+    estimate = estimator_of(problem, (columns + 1).tolist(), unheard)
+    best = problem.estimator == "best"
+    slots = known_tables(problem).slots if best else cost_tables(problem).slots
+    variance, gains, width = MECHANISMS[problem.mechanism].variance, estimate.gains, problem.width
+    if estimate.draw is None:
+        scales = needed_scales(problem, slots, columns, {})
+        noise = np.asarray(np.square(gains).T @ variance(scales))
+    else:
+        noise = np.full(width, float(variance(np.asarray(estimate.draw))))
+    if problem.known.kind != "independent":
+        return Accuracy(noise, np.diag(coordinate_gaps(problem, ages, unheard)))
+    error, bias = np.diag(noise), np.zeros(width)
+    parts = zip(problem.clients, problem.weights, gains, slots, columns.tolist(), strict=True)
+    for client, weight, gain, table, slot in parts:
+        row, law = table.row[slot], table.law_rows[table.row[slot]]
+        heard = gain * table.release_rows[row]
+        fresh = weight * problem.learner.table(client.process.states)
+        joint = law[:, None] * table.kernel_rows[row]
+        off = law @ heard - joint.sum(axis=0) @ fresh
+        heard, fresh = heard - law @ heard, fresh - joint.sum(axis=0) @ fresh
+        mixed = heard.T @ joint @ fresh
+        squares = (law * heard.T) @ heard + (joint.sum(axis=0) * fresh.T) @ fresh
+        error = error + (squares - mixed - mixed.T) / client.samples
+        bias = bias + off
+    if not best:  # whose offset takes the bias away
+        error = error + np.outer(bias, bias)
+    return Accuracy(noise, error)

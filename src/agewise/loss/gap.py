@@ -40,13 +40,12 @@ def nothing_collected(problem: Problem, ages: ArrayLike) -> float:
     _, columns = schedule_cells(problem, ages)
     if problem.estimator == "best":  # whose tables a plan has made already
         return nothing_heard(known_tables(problem).gains, columns)
-    counts = problem.learner.weights(problem.clients[0].process.states)
     own, common = 0.0, np.zeros(1)
-    moments = all_moments(problem, tables=cost_tables(problem).slots)
+    moments = all_moments(problem, tables=cost_tables(problem).slots, by_loss=True)
     parts = zip(problem.weights, moments, columns.tolist(), strict=True)
     for weight, (_, known), column in parts:
-        own += float(weight**2 * known.target_variance[column] @ counts)
-        common = common + weight * np.sqrt(counts)[:, None] * known.target_factors
+        own += float(weight**2 * known.target_variance[column].sum())
+        common = common + weight * known.target_factors
     return own + float((common**2).sum())
 
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array
 from agewise.checks import random_generator, whole
 from agewise.errors import InvalidInput
+from agewise.learning import judged
 from agewise.loss.estimator import estimator_of
 from agewise.loss.tables import CostTables, all_moments, cost_tables, schedule_cells
 from agewise.mechanism import MECHANISMS
@@ -121,7 +122,7 @@ def _known_errors(
         if once:
             noise = imitate(np.zeros(error.size), scale=once, rng=rng).value
             error += np.reshape(noise, error.shape)
-        return error * np.sqrt(problem.learner.weights(problem.clients[0].process.states))
+        return judged(problem.learner, problem.clients[0].process.states, error)
 
     return draw
 
@@ -136,8 +137,8 @@ def client_errors(
 ) -> Array:
     """Draw p·(released mean − mean at aggregation), noise included, of one client `trials` times.
 
-    `[trials]`, or `[trials, d]` for a learner of several coordinates, each scaled by the root of
-    its weight. `slot` counts from 0.
+    `[trials]`, or `judged` vectors `[trials, r]` for a learner of several coordinates. `slot`
+    counts from 0.
     """
     member, table, learner = problem.clients[client], tables.slots[client], problem.learner
     row, states = table.row[slot], member.process.states
@@ -155,8 +156,9 @@ def client_errors(
         drawn = np.zeros(mean.size * member.members)
         noise = MECHANISMS[problem.mechanism].imitate(drawn, scale=scale, rng=rng)
         mean = mean + np.asarray(noise.value).reshape((*mean.shape, -1)).mean(axis=-1)
-    root = np.sqrt(learner.weights(states))
-    return np.asarray(problem.weights[client] * (mean if width == 1 else mean * root))
+    return np.asarray(
+        problem.weights[client] * (mean if width == 1 else judged(learner, states, mean))
+    )
 
 
 def checked_generator(rng: np.random.Generator | None) -> np.random.Generator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +15,8 @@ from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.knowledge import Asked, Moments, independent_moments
 from agewise.knowledge.estimate import GainTables
-from agewise.learning import Learner
+from agewise.knowledge.one_draw import collapsed
+from agewise.learning import Learner, counts_together, judged
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Client, Problem
 from agewise.terms import SlotTable, noise_power, slot_table
@@ -28,8 +29,9 @@ class CostTables:
     gap = Σ_i u[i, t_i] + ‖Σ_i b[i, t_i]‖², with u = p²(noise + Var[f(X) − φ(Y)]/n) and
     b = p·E[f(X) − φ(Y)], where noise and variance are summed over the coordinates of the learner
     with its weights; b is `[m, A]` for one coordinate and `[m, A, d]` for several, each scaled by
-    the root of its weight. What clients share is further coordinates of b: how far their release
-    moves with each factor, less how far their fresh mean does. `spread` is p²·Var[f(X) − φ(Y)]/n,
+    the root of its weight. A learner with a metric L is judged by the coordinates of L·f and L·φ.
+    What clients share is further coordinates of b: how far their release moves with each factor,
+    less how far their fresh mean does. `spread` is p²·Var[f(X) − φ(Y)]/n,
     what of u noise leaves alone. Where the server draws noise once, u is the spread alone.
     """
 
@@ -85,47 +87,49 @@ def all_moments(
     problem: Problem,
     slots: tuple[int, ...] | None = None,
     tables: Sequence[SlotTable] | None = None,
+    *,
+    by_loss: bool = False,
 ) -> Iterator[tuple[SlotTable, Moments]]:
     """Yield, client by client, its terms and what the server knows of it, in every slot or some.
 
-    `tables` are the clients' terms where they are known already.
+    `tables` are the clients' terms where they are known already. `by_loss`: moments are those of
+    `judged` vectors, of which the loss is the plain sum of squares.
     """
     known: dict[Any, tuple[SlotTable, Moments, Asked]] = {}  # clients alike share what they can
     for place, client in enumerate(problem.clients):
         key = _likeness(client)
         if key not in known:
             table = slot_table(client, problem, slots) if tables is None else tables[place]
-            values = problem.learner.table(client.process.states)
+            values, release = problem.learner.table(client.process.states), table.release_rows
+            if by_loss:
+                values = judged(problem.learner, client.process.states, values)
+                release = judged(problem.learner, client.process.states, release)
             own = independent_moments(
                 table.law_rows,
                 table.kernel_rows,
-                table.release_rows,
+                release,
                 values,
                 client.records,
                 table.row,
             )
-            release = table.release_rows[table.row]
             last = problem.aggregate_at
-            known[key] = table, own, Asked(last - table.ages, last, release, values)
+            known[key] = table, own, Asked(last - table.ages, last, release[table.row], values)
         table, own, asked = known[key]
         yield table, problem.known.moments(place, own, asked)
 
 
 def _with_knowledge(problem: Problem, bias: Array, spread: Array) -> tuple[Array, Array]:
     """The tables of clients that share something: measured moments, and factors as biases."""
-    states = problem.clients[0].process.states
-    counts = problem.learner.weights(states)
-    root, measured = np.sqrt(counts), problem.known.kind == "measured"
-    shared = []
+    measured, shared = problem.known.kind == "measured", []
     bias, spread = bias.copy(), spread.copy()
-    for i, (_, known) in enumerate(all_moments(problem)):
+    for i, (_, known) in enumerate(all_moments(problem, by_loss=True)):
         weight = problem.weights[i]
-        apart = weight * root[:, None] * (known.factors - known.target_factors)
+        apart = weight * (known.factors - known.target_factors)
         shared.append(apart.reshape(len(apart), -1))
         if measured:
             off = known.target_variance - 2 * known.covariance + known.variance
-            spread[i] = weight**2 * np.maximum(off, 0.0) @ counts
-            bias[i] = weight * root * (known.mean - known.target_mean)
+            spread[i] = weight**2 * np.maximum(off, 0.0).sum(axis=1)
+            bias[i] = weight * (known.mean - known.target_mean)
     return np.concatenate([bias, np.stack(shared)], axis=2), spread
 
 
@@ -150,47 +154,70 @@ def known_tables(
     """Return what the server knows of every client in every slot (or those given).
 
     Clients release as their problem's estimator says; noise is what meets the target there, and
-    none where the server adds it. Of clients that take part in every so-many-th round only, the
-    loss is the mean over all rounds, of an estimate from their last release; `alone`: of a round
-    that they take part in.
+    none where the server adds it. Of a learner with a metric the tables have one coordinate: one
+    gain per client, for the loss of all coordinates together. Of clients that take part in every
+    so-many-th round only, the loss is the mean over all rounds, of an estimate from their last
+    release; `alone`: of a round that they take part in.
     """
-    states = problem.clients[0].process.states
-    counts, root = problem.learner.weights(states), np.sqrt(problem.learner.weights(states))
-    parts: list[list[Any]] = [[] for _ in range(8)]
-    base, cross, power, common, heard, means, targets, tables = parts
-    for weight, (table, moments) in zip(problem.weights, all_moments(problem, slots), strict=True):
+    states, learner = problem.clients[0].process.states, problem.learner
+    found = list(all_moments(problem, slots))
+    tables = tuple(table for table, _ in found)
+    counts, together = learner.weights(states), counts_together(learner)
+    if together:
+        counts = np.square(judged(learner, states, np.eye(counts.size))).sum(axis=0)
+        lossy = [moments for _, moments in all_moments(problem, slots, tables, by_loss=True)]
+    else:
+        lossy = [_weighed(moments, counts) for _, moments in found]
+    parts: list[list[Any]] = [[] for _ in range(5)]
+    base, cross, power, common, heard = parts
+    members = zip(problem.clients, problem.weights, found, lossy, strict=True)
+    for client, weight, (table, moments), known in members:
         noise = np.zeros((len(table.scale), 1))
         if problem.noise == "client":
-            client = problem.clients[len(base)]
             noise = noise_power(problem, client, table.scale)[:, None]
-        loud = counts * (moments.variance + noise)
-        factors = root[:, None] * moments.factors
-        base.append(weight**2 * moments.target_variance @ counts)
-        own = moments.covariance if alone else _over_turns(problem, len(base) - 1, table, moments)
-        cross.append(weight * counts * own)
+        loud = known.variance + counts * noise
+        base.append(weight**2 * known.target_variance.sum(axis=1))
+        own = known.covariance
+        if client.turn > 1 and not alone:
+            own = counts * _over_turns(problem, client, table, moments)
+        cross.append(weight * own)
         # A release without noise or variance of its own tells its factors but for rounding.
-        power.append(np.maximum(loud, 1e-13 * (factors**2).sum(axis=-1) + 1e-290))
-        common.append(weight * root[:, None] * moments.target_factors)
-        heard.append(factors)
-        means.append(moments.mean)
-        targets.append(moments.target_mean)
-        tables.append(table)
+        power.append(np.maximum(loud, 1e-13 * (known.factors**2).sum(axis=-1) + 1e-290))
+        common.append(weight * known.target_factors)
+        heard.append(known.factors)
     stacked = [np.stack(one) for one in (base, cross, power, common, heard)]
     if not np.isfinite(stacked[2]).all():
         raise InvalidInput(
             "epsilon", problem.epsilon, "a target that finite noise can meet", "Raise epsilon."
         )
-    return KnownTables(GainTables(*stacked), np.stack(targets), np.stack(means), tuple(tables))
+    gains = GainTables(*stacked)
+    return KnownTables(
+        collapsed(gains) if together else gains,
+        np.stack([moments.target_mean for _, moments in found]),
+        np.stack([moments.mean for _, moments in found]),
+        tables,
+    )
 
 
-def _over_turns(problem: Problem, place: int, table: SlotTable, moments: Moments) -> Array:
+def _weighed(moments: Moments, counts: Array) -> Moments:
+    """Moments of coordinates that count by themselves, as the loss counts them."""
+    root = np.sqrt(counts)
+    return replace(
+        moments,
+        target_variance=counts * moments.target_variance,
+        covariance=counts * moments.covariance,
+        variance=counts * moments.variance,
+        target_factors=root[:, None] * moments.target_factors,
+        factors=root[:, None] * moments.factors,
+    )
+
+
+def _over_turns(problem: Problem, client: Client, table: SlotTable, moments: Moments) -> Array:
     """The covariance of a client's last release with its part of the target, over its turn.
 
     Its root mean square over the rounds: what a release takes off the loss goes with its square.
     """
-    client, every = problem.clients[place], problem.every or 1
-    if client.turn == 1:
-        return moments.covariance
+    every = problem.every or 1
     rounds = client.turn if problem.rounds is None else problem.rounds
     values = problem.learner.table(client.process.states)
     total, kernels = np.zeros_like(moments.covariance), table.kernel_rows
@@ -207,25 +234,17 @@ def _over_turns(problem: Problem, place: int, table: SlotTable, moments: Moments
 
 def _moments(client: Client, learner: Learner, table: SlotTable) -> tuple[Array, Array]:
     """Mean `[A, d]` of f(X) − φ(Y), and the variance of its mean over n records `[A]`, weighted."""
-    counts = learner.weights(client.process.states)
-    means, variances = _coordinates(client, learner, table)
-    total = np.zeros(len(means))
-    for k, count in enumerate(counts.tolist()):
-        total += count * variances[:, k]
-    return (np.sqrt(counts) * means)[table.row], total[table.row] / client.records
-
-
-def _coordinates(client: Client, learner: Learner, table: SlotTable) -> tuple[Array, Array]:
-    """Mean and variance `[R, d]` of f(X) − φ(Y) for one record, coordinate by coordinate."""
+    states = client.process.states
     joint = table.law_rows[:, :, None] * table.kernel_rows
-    present = learner.table(client.process.states)
-    means, variances = [], []
+    present = judged(learner, states, learner.table(states))
+    release = judged(learner, states, table.release_rows)
+    means, total = [], np.zeros(len(joint))
     for k in range(present.shape[1]):  # one at a time keeps memory small
-        error = table.release_rows[:, :, None, k] - present[:, k]
+        error = release[:, :, None, k] - present[:, k]
         mean = (joint * error).sum(axis=(1, 2))
         means.append(mean)
-        variances.append((joint * (error - mean[:, None, None]) ** 2).sum(axis=(1, 2)))
-    return np.stack(means, axis=1), np.stack(variances, axis=1)
+        total += (joint * (error - mean[:, None, None]) ** 2).sum(axis=(1, 2))
+    return np.stack(means, axis=1)[table.row], total[table.row] / client.records
 
 
 def schedule_cells(problem: Problem, ages: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

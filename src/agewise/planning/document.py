@@ -147,8 +147,8 @@ def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certifi
         known = open_tables(problem, *told, plan.unheard)
         heard = heard_rows(problem, plan.unheard)
         gains = np.asarray(plan.gains, float).reshape(len(columns), -1)[heard]
+        gains = gains[:, : 1 if once is not None else known.cross.shape[2]]
         if once is not None:
-            gains = gains[:, :1]
             once = replace(once, scales=once.scales[heard])
         schedule = replace(schedule, columns=columns[heard], gains=gains)
         certificate = check_best(schedule, known, problem.capacity, once)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from agewise.knowledge import Heard, Level, filter_heard
+from agewise.learning import counts_together
 from agewise.planning.plan import Plan
 from agewise.problem import Problem
 from agewise.terms import noise_power
@@ -19,8 +20,11 @@ MOST_CLIENTS = 200
 def can_listen(problem: Problem) -> bool:
     """Whether earlier rounds are used: by the best estimate, of noised means, of Markov chains.
 
-    Where the server adds the noise it must not use the means it was sent a second time.
+    Where the server adds the noise it must not use the means it was sent a second time. A learner
+    whose coordinates count together has one gain per client, which a filter of each does not keep.
     """
+    if counts_together(problem.learner):
+        return False
     markov = all(client.process.homogeneous is not None for client in problem.clients)
     known = problem.known.kind in ("independent", "level")
     return problem.estimator == "best" and problem.noise == "client" and markov and known

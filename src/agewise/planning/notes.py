@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from agewise.learning import counts_together
 from agewise.planning.plan import Assignment
 from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.problem import Problem
@@ -57,6 +58,11 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
         notes.append(
             f"The loss is what it is if {problem.known.words()}. Accuracy rests on that; privacy "
             "does not."
+        )
+    if problem.estimator == "best" and counts_together(problem.learner):
+        notes.append(
+            f"Every number of a client's {problem.learner.kind} statistics has one gain: the best "
+            "estimate of those, not of each number by itself."
         )
     if problem.mixing in ("exact", "spectral"):
         other = [

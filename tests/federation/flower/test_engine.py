@@ -185,6 +185,11 @@ KINDS = {
     "plain": aw.plan(PROBLEM.replace(noise="server")),
     "gaussian": aw.plan(PROBLEM.replace(noise="server", mechanism="gaussian", delta=1e-6)),
     "histogram": aw.plan(PROBLEM.replace(noise="server", learner=aw.Histogram())),
+    "ridge": aw.plan(
+        PROBLEM.replace(
+            noise="server", learner=aw.Ridge([0, 1, 3, 2], [20, 50, 100, 200]), epsilon=1.0
+        )
+    ),
 }
 
 

@@ -26,7 +26,13 @@ def test_guarantee_the_model_is_the_local_engines(nodes):
 
 @pytest.mark.parametrize("mechanism", [{}, {"mechanism": "gaussian", "delta": 1e-6}])
 @pytest.mark.parametrize(
-    "learner", [aw.Mean(), aw.Histogram(), aw.Statistics([[1, 20], [1, 50], [0, 100], [0, 200]])]
+    "learner",
+    [
+        aw.Mean(),
+        aw.Histogram(),
+        aw.Statistics([[1, 20], [1, 50], [0, 100], [0, 200]]),
+        aw.Ridge([[0, 1], [1, 1], [0, 2], [3, 0]], [20, 50, 100, 200]),
+    ],
 )
 def test_guarantee_every_learner_and_mechanism_gives_the_local_engines_model(
     tmp_path, learner, mechanism
