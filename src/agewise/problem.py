@@ -16,7 +16,7 @@ from agewise.arrays import Array
 from agewise.checks import one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.knowledge import Independent, Knowledge, Level, Levels, Measured
-from agewise.learning import ESTIMATORS, Estimator, Learner, Mean
+from agewise.learning import ESTIMATORS, Estimator, Learner, Mean, Trained
 from agewise.mechanism import MECHANISMS, Kind
 from agewise.mixing import METHODS, MIXINGS, Method
 from agewise.privacy.calibration import RULES, Rule
@@ -268,6 +268,8 @@ class Problem:
     def _check_learner(self, members: tuple[Client, ...]) -> None:
         for member in members:
             table = self.learner.table(member.process.states)
+        if isinstance(self.learner, Trained):
+            self._check_training()
         if table.shape[1] == 1:
             return
         if len({tuple(member.process.states.tolist()) for member in members}) > 1:
@@ -290,6 +292,20 @@ class Problem:
                 "exact",
                 "Theorem 1 and its simulation are for one number per record.",
             )
+
+    def _check_training(self) -> None:
+        """Refuse what the server would know of a model that it could then train by itself."""
+        kind = self.learner.kind
+        if self.estimator == "best":
+            raise InvalidInput(
+                "estimator",
+                f"'best' with a {kind} model",
+                "plain or propagated",
+                "A server that knows the law of the records needs none of them to train.",
+            )
+        for name in ("level", "knowledge"):
+            if getattr(self, name) is not None:
+                raise InvalidInput(name, f"given with a {kind} model", "none")
 
     def _check_knowledge(self, members: tuple[Client, ...]) -> None:
         given: Any = () if self.level is None else self.level
@@ -355,6 +371,12 @@ class Problem:
             self.every,
             self.promise,
         )
+
+    def untrained(self) -> Problem:
+        """The same problem before the first round of its training; without one, itself."""
+        if not isinstance(self.learner, Trained) or self.learner == self.learner.untrained():
+            return self
+        return self.replace(learner=self.learner.untrained())
 
     @cached_property
     def width(self) -> int:

@@ -16,9 +16,11 @@ from agewise.learning import (
     Estimator,
     Learner,
     Mean,
+    Trained,
+    guard_table,
+    guarded_sensitivities,
     mean_rounding,
     release_table,
-    sensitivities,
 )
 from agewise.mechanism import MECHANISMS, Mechanism
 from agewise.mixing import MIXINGS, Method, delta
@@ -43,12 +45,14 @@ class SlotTable:
     which records are so old that nothing changes any more share a row of kernel_rows `[R, S, S]`,
     law_rows `[R, S]` (the client's law at collection) and release_rows `[R, S, d]` (f of each
     state); `row` `[A]` says which. `kernels`, `laws` and `release` are the same by slot.
+    guard_rows `[R, S, d]` are what noise was set for: f, unless that depends on a model.
     """
 
     row: NDArray[np.intp]
     kernel_rows: Array
     law_rows: Array
     release_rows: Array
+    guard_rows: Array
     delta: Array
     sensitivity: Array
     scale: Array
@@ -105,7 +109,13 @@ def tabulate(
     method, prior = adversary(client, target.mixing)
     deltas = np.atleast_1d(delta(process, ages, method, prior, aggregate_at=last))
     mechanism: Mechanism = MECHANISMS[target.mechanism]
-    reach = sensitivities(release, np.asarray(client.samples), mechanism.norm)
+    norm = mechanism.norm
+    guard = release
+    if isinstance(learner, Trained):
+        guard = np.stack([guard_table(learner, process, t, last, estimator, norm) for t in starts])
+    reach = guarded_sensitivities(
+        guard, np.asarray(client.samples), learner, process.states, norm
+    )
     targets = np.full(len(starts), target.epsilon)
     failure = _classical_failures(target.delta, deltas)
     needs_rows = target.calibration != "formula" and target.mechanism == "laplace"
@@ -114,7 +124,7 @@ def tabulate(
     usable = np.array([a > 0 and _usable(j) for a, j in zip(ages, joints, strict=False)], bool)
     allowed = classical_epsilon(targets, deltas)
     if target.lasting:
-        allowed = _affordable(process, target, method, ages, release)
+        allowed = _affordable(process, target, method, ages, guard)
     elif target.calibration == "sharp" and needs_rows:
         allowed = _sharp(method, targets, deltas, joints, backward, usable)
     scale = mechanism.calibrate(reach, np.asarray(allowed), failure)
@@ -138,13 +148,14 @@ def tabulate(
                 np.array([joint.rounding for joint in joints])[usable],
             )
     spent = mechanism.spent(reach, scale, failure)
-    for array in (kernels, laws, release, row):
+    for array in (kernels, laws, release, guard, row):
         array.setflags(write=False)  # shared by all who ask for the same problem
     return SlotTable(
         row=row,
         kernel_rows=kernels,
         law_rows=laws,
         release_rows=release,
+        guard_rows=guard,
         delta=frozen(deltas[row]),
         sensitivity=frozen(reach[row]),
         scale=frozen(scale[row]),
@@ -198,7 +209,7 @@ def _sharp(
 
 
 def _affordable(
-    process: Process, target: Target, method: Method, ages: NDArray[np.int64], release: Array
+    process: Process, target: Target, method: Method, ages: NDArray[np.int64], guard: Array
 ) -> Array:
     """The classical ε that each of many releases may have, by age."""
     spent = [
@@ -212,7 +223,7 @@ def _affordable(
             method,
             target.counted_rounds,
         )
-        for age, table in zip(ages.tolist(), release, strict=True)
+        for age, table in zip(ages.tolist(), guard, strict=True)
     ]
     return np.array(spent)
 
@@ -229,8 +240,9 @@ def _classical_failures(failure: float, deltas: Array) -> Array:
 class Terms:
     """What a client itself holds to be right for one collection and aggregation.
 
-    `release` `[S, d]` is f, `scale` the least noise for `sensitivity` (in the mechanism's norm),
-    `classical_epsilon` and `classical_delta` what that spends.
+    `release` `[S, d]` is f, `guard` vectors that are as far apart as f can tell two states apart
+    by (empty: nothing but ε is known), `scale` the least noise for `sensitivity` (in the
+    mechanism's norm), `classical_epsilon` and `classical_delta` what that spends.
     """
 
     client: Client
@@ -238,6 +250,7 @@ class Terms:
     collect_at: int
     aggregate_at: int
     release: Array
+    guard: Array
     delta: float
     sensitivity: float
     scale: float
@@ -278,7 +291,7 @@ class Terms:
             spent,
             age,
             self.target.promise,
-            self.release if self.release.size else "any",
+            self.guard if self.guard.size else "any",
             method,
             self.target.counted_rounds,
         )
@@ -307,6 +320,10 @@ def terms(
     aggregate_at: int,
 ) -> Terms:
     """Return a client's terms for collecting in one slot and aggregating in another."""
+    if isinstance(learner, Trained) and learner != learner.untrained():
+        own = terms(client, target, learner.untrained(), estimator, collect_at, aggregate_at)
+        release = release_table(learner, client.process, collect_at, aggregate_at, estimator)
+        return replace(own, release=frozen(release))  # the noise is that of every model
     table = tabulate(client, target, learner, estimator, [collect_at], aggregate_at)
     return terms_of(client, target, table, 0, aggregate_at)
 
@@ -341,6 +358,7 @@ def outside_terms(
     return replace(
         known,
         release=np.empty((0, 0)),
+        guard=np.empty((0, 0)),
         sensitivity=sensitivity,
         scale=float(scale),
         classical_epsilon=float(mechanism.spent(reach, scale, failure)),
@@ -357,6 +375,7 @@ def terms_of(
         collect_at=aggregate_at - int(table.ages[column]),
         aggregate_at=aggregate_at,
         release=table.release_rows[table.row[column]],
+        guard=table.guard_rows[table.row[column]],
         delta=float(table.delta[column]),
         sensitivity=float(table.sensitivity[column]),
         scale=float(table.scale[column]),

@@ -8,7 +8,7 @@ from typing import Any
 
 from agewise.federation.checking import Difference, Report, check_run, compared, read_record
 from agewise.federation.hearing import Hearing, releases_in
-from agewise.federation.journal import RECORD, STATEMENT
+from agewise.federation.journal import PLAN, RECORD, STATEMENT
 from agewise.federation.round_results import (
     RoundsResult,
     aggregate_of,
@@ -19,6 +19,8 @@ from agewise.federation.round_results import (
     spent_of,
 )
 from agewise.federation.rounds import load_rounds
+from agewise.federation.training import training_of
+from agewise.planning import Plan
 from agewise.planning.heard import can_listen
 
 
@@ -34,6 +36,7 @@ def check_rounds(folder: Path | str, ledgers: Path | str | None = None) -> Repor
     every = plan.problem.every or plan.problem.aggregate_at
     ledgers = ledgers or settings.ledgers or place / "ledgers"
     hearing = Hearing(plan.problem) if can_listen(plan.problem) else None
+    training = training_of(plan)
     leaves, done = 0, []
     differences: list[Difference] = []
     as_told: dict[str, None] = {}
@@ -67,6 +70,13 @@ def check_rounds(folder: Path | str, ledgers: Path | str | None = None) -> Repor
             single = replace(settings, run=f"{settings.run}-{number:05d}")
             hearing.add(releases_in(own, plan, single, before))
             estimate, gap = hearing.estimate(one.published_at)
+            true |= {"estimate": list(estimate), "estimate_gap": gap}
+        if training is not None:
+            ordered = Plan.from_json((own / PLAN).read_text(encoding="utf-8")).problem.learner
+            wanted = training.learner.to_dict()
+            differences += compared(f"round {number}: {PLAN}: learner", ordered.to_dict(), wanted)
+            training.add(aggregate_of(record), record["missing"])
+            estimate, gap = training.estimate()
             true |= {"estimate": list(estimate), "estimate_gap": gap}
         stated = {name: getattr(one, name) for name in true}
         stated = {k: list(v) if isinstance(v, tuple) else v for k, v in stated.items()}

@@ -22,7 +22,7 @@ class Carrier(Protocol):
     """Carries single rounds out: the clients of this process, or the nodes of a federation."""
 
     def carry_out(
-        self, folder: Path, settings: Settings, before: int, watch: Watcher | None
+        self, folder: Path, plan: Plan, settings: Settings, before: int, watch: Watcher | None
     ) -> RunResult:
         """Carry out a round that so many slots lie `before`, or go on with it, in its folder."""
 
@@ -48,7 +48,7 @@ class LocalRounds:
         self.paths = {c.name: RoundRecords(c, settings.seed) for c in plan.problem.clients}
 
     def carry_out(
-        self, folder: Path, settings: Settings, before: int, watch: Watcher | None
+        self, folder: Path, plan: Plan, settings: Settings, before: int, watch: Watcher | None
     ) -> RunResult:
         """Carry a round out, or go on with it."""
         sources = self.records(before)
@@ -57,9 +57,9 @@ class LocalRounds:
         if self.plan.problem.noise == "server":
             self._refuse_forgotten(folder, settings.run)
         settings = replace(settings, ledgers=self.ledgers, readings=None, own_sources=True)
-        run = LocalRun(self.plan, settings, sources, None)
+        run = LocalRun(plan, settings, sources, None)
         run.prepare(folder)
-        return run.carry_out(RunFolder.create(folder, self.plan, settings), watch)
+        return run.carry_out(RunFolder.create(folder, plan, settings), watch)
 
     def _refuse_forgotten(self, folder: Path, run: str) -> None:
         """Refuse to draw for means that were sent already, in a folder that is not there any more.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from agewise.federation.one_draw import Sum
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement, published
+from agewise.loss.training import is_trained, rehearsals
 from agewise.planning import Plan
 from agewise.planning.plan import RIVALS
 from agewise.report.tables import counted, html_facts, shorten, text_facts
@@ -198,6 +200,9 @@ def _realised(
     problem = server.first_plan.problem
     if problem.known.kind != "independent":
         return None  # simulated records do not carry what clients share
+    trained = is_trained(problem)
+    if trained and problem.rounds != 1:
+        return None  # no round of a training has a loss of its own
     clients = {client.name: client for client in problem.clients}
     truth: Any = 0.0
     for name, weight, collect_at in outcome.target:
@@ -209,5 +214,9 @@ def _realised(
         truth = truth + weight * records.present(
             collect_at, problem.aggregate_at, client.samples, table
         )
+    off = np.asarray(outcome.aggregate) - truth
+    if trained:
+        errors = [np.square(one.first @ off).sum() for one in rehearsals(problem)]
+        return math.fsum(errors) / len(errors)
     counts = problem.learner.weights(problem.clients[0].process.states)
-    return float((counts * np.square(np.asarray(outcome.aggregate) - truth)).sum())
+    return float((counts * np.square(off)).sum())

@@ -14,6 +14,7 @@ import numpy as np
 
 from agewise.errors import InvalidInput
 from agewise.federation.journal import RECORD
+from agewise.federation.training import training_of
 from agewise.planning import Plan
 from agewise.planning.plan import RIVALS
 from agewise.planning.promise import epsilon_after, promise_in_words, rounds_in_words
@@ -33,7 +34,8 @@ class Round:
 
     `published_at` counts slots from the first round's slot 1. `aggregate` is what this round tells
     by itself, `estimate` what all rounds heard tell together; the gaps are their expected squared
-    errors. The ε's are the largest of any
+    errors. Of a model in training, `estimate` are the coefficients after the round, and the gap is
+    the squared standard error of each. The ε's are the largest of any
     client, all rounds so far counted: `epsilon` about what is promised, `classical` the plain sum.
     None where nothing is private. `realised_loss` and the `truth` that was estimated are known for
     simulated records only.
@@ -68,8 +70,20 @@ class RoundsResult:
     private: bool
 
     @property
+    def model(self) -> Any:
+        """What the learner makes of the last round's estimate."""
+        return self.models[-1]
+
+    @property
     def models(self) -> list[Any]:
-        """What the learner makes of each round's estimate."""
+        """What the learner makes of each round's estimate, or has learnt by then."""
+        training = training_of(self.plan)
+        if training is not None:
+            found = []
+            for one in self.rounds:
+                training.add(one.aggregate, one.missing)
+                found.append(training.learner.model)
+            return found
         learner, states = self.plan.problem.learner, self.plan.problem.clients[0].process.states
         return [learner.decode(np.asarray(one.estimate), states) for one in self.rounds]
 
@@ -107,10 +121,17 @@ class RoundsResult:
                 ("ε", f"{most:.6g} at most so far, any client; target {plan.problem.epsilon:g}"),
                 ("classical ε", f"{last.classical:.6g} in all, the plain sum"),
             ]
-        facts += [
-            ("expected loss", f"{plan.gap:.6g}{unit} of a round by itself"),
-            ("all rounds heard", f"{last.estimate_gap:.6g}{unit} expected of the last estimate"),
-        ]
+        if training_of(plan) is not None:
+            facts += [
+                ("expected loss", f"{plan.gap:.6g} nats of log loss, in all rounds as planned"),
+                ("standard error", f"{last.estimate_gap**0.5:.6g} of each coefficient, by noise"),
+            ]
+        else:
+            heard = f"{last.estimate_gap:.6g}{unit} expected of the last estimate"
+            facts += [
+                ("expected loss", f"{plan.gap:.6g}{unit} of a round by itself"),
+                ("all rounds heard", heard),
+            ]
         if self.mean_loss is not None:
             facts.append(("mean loss", f"{self.mean_loss:.6g}{unit} of the estimates"))
         facts += [
@@ -125,6 +146,7 @@ class RoundsResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the record of all rounds as plain data."""
         problem = self.plan.problem
+        trained = {} if training_of(self.plan) is None else {"model": self.model.to_dict()}
         return {
             "version": VERSION,
             "run": self.run,
@@ -136,6 +158,7 @@ class RoundsResult:
             "private": self.private,
             "expected_gap": self.plan.gap,
             "mean_loss": self.mean_loss,
+            **trained,
             "rounds": [in_words(asdict(one)) for one in self.rounds],
         }
 

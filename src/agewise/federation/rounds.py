@@ -61,6 +61,7 @@ from agewise.federation.sources import (
     load_readings,
     round_seed,
 )
+from agewise.federation.training import training_of
 from agewise.planning import Plan
 from agewise.planning.heard import can_listen
 from agewise.privacy.account import Policy
@@ -292,6 +293,7 @@ class _Fold:
             sources = load_readings(settings.readings, last)
         self.sources = sources
         self.hearing = Hearing(plan.problem) if can_listen(plan.problem) else None
+        self.training = training_of(plan)
         self.told: dict[str, Any] | None = None
         """The statement of the last round, with a row for everybody who was ever in one."""
 
@@ -325,13 +327,16 @@ class _Fold:
         settings = self._settings(number)
         record = complete_record(folder)
         if record is None:
-            carrier.carry_out(folder, settings, before, watch)
+            plan = self.plan if self.training is None else self.training.plan
+            carrier.carry_out(folder, plan, settings, before, watch)
             record = complete_record(folder)
         if record is None:
             raise InvalidInput("run folder", f"{folder} without a record", "a round that is done")
         self.told = latest(self.told, record["statement"])
         if self.hearing is not None:
             self.hearing.add(releases_in(folder, self.plan, settings, before))
+        if self.training is not None:
+            self.training.add(aggregate_of(record), record["missing"])
         done = finished_round(folder)
         if done is None:
             done = self._done(number, record, carrier.records(before))
@@ -352,6 +357,8 @@ class _Fold:
     def _truth(self, records: Mapping[str, DataSource]) -> tuple[float, ...] | None:
         """The mean of all clients' records at aggregation, where they are simulated."""
         problem, total = self.plan.problem, np.zeros(self.plan.problem.width)
+        if self.training is not None:
+            return None  # nobody knows the model that training aims at
         last = problem.aggregate_at
         for weight, client in zip(problem.weights, problem.clients, strict=True):
             source = records.get(client.name)
@@ -370,6 +377,8 @@ class _Fold:
         estimate, gap = aggregate, float(record["expected_gap"])
         if self.hearing is not None:
             estimate, gap = self.hearing.estimate(slot)
+        if self.training is not None:
+            estimate, gap = self.training.estimate()
         epsilon, classical = spent_of(record["statement"], self.told or record["statement"])
         loss = record["realised_loss"]
         return Round(

@@ -73,22 +73,22 @@ class FlowerRounds:
         }
 
     def carry_out(
-        self, folder: Path, settings: Settings, before: int, watch: Watcher | None
+        self, folder: Path, plan: Plan, settings: Settings, before: int, watch: Watcher | None
     ) -> RunResult:
         """Submit a round and wait for its result, or go on with what was submitted."""
         if (folder / SETTINGS).exists():
-            opened, _, settings = RunFolder.reopen(folder)
+            opened, plan, settings = RunFolder.reopen(folder)
         else:
             settings = self._timed(settings, before)
             if self.federation.own:  # so that `agewise check` finds them from a round's folder
                 nodes = self.federation.deployment.folder / "nodes"
                 settings = replace(settings, ledgers=str(nodes))
-            opened = RunFolder.create(folder, self.plan, settings)
+            opened = RunFolder.create(folder, plan, settings)
         records = self.records(before)
         known = len(records) == len(self.plan.problem.clients)
         return follow(
             opened,
-            self.plan,
+            plan,
             settings,
             self.federation,
             records.__getitem__ if known else None,
