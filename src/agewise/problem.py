@@ -17,14 +17,26 @@ from agewise.checks import one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.knowledge import Independent, Knowledge, Level, Levels, Measured
 from agewise.learning import ESTIMATORS, Estimator, Learner, Mean, Trained
-from agewise.mechanism import MECHANISMS, Kind
-from agewise.mixing import METHODS, MIXINGS, Method
-from agewise.privacy.calibration import RULES, Rule
-from agewise.privacy.steady import Promise, check_lasting, check_promise
+from agewise.mechanism import Kind
+from agewise.mixing import Method
+from agewise.privacy.calibration import Rule
+from agewise.privacy.steady import Promise, check_lasting
 from agewise.process import Process
 from agewise.process.joint import as_law
 from agewise.report.problems import problem_facts, problem_line
 from agewise.report.tables import html_facts, text_facts
+from agewise.target import Target
+
+__all__ = [
+    "LARGEST_SLOT",
+    "OBJECTIVES",
+    "TRUSTS",
+    "Client",
+    "Objective",
+    "Problem",
+    "Target",
+    "Trust",
+]
 
 Objective = Literal["exact", "bound", "simulated"]
 Trust = Literal["client", "server"]
@@ -36,70 +48,6 @@ LONGEST_NAME = 200
 """Letters of a client's name."""
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a client's release must guarantee, and by which noise.
-
-    `epsilon` is the aged ε, `delta` the δ of (ε, δ) with Gaussian noise, 0 with Laplace noise.
-    Of `rounds` releases (None: for ever), one `every` so many slots, `epsilon` is about what
-    `promise` says: see `agewise.privacy.steady`.
-    """
-
-    epsilon: float
-    mixing: Method
-    calibration: Rule
-    mechanism: Kind = "laplace"
-    delta: float = 0.0
-    rounds: int | None = 1
-    every: int | None = None
-    promise: Promise = "present"
-
-    @property
-    def lasting(self) -> bool:
-        """Whether more is promised than about the present after one release."""
-        return self.rounds != 1 or self.promise != "present"
-
-    @property
-    def counted_rounds(self) -> int | None:
-        """Rounds that the noise is set for; the rule about every moment knows no end."""
-        return None if self.promise == "every_moment" and self.rounds != 1 else self.rounds
-
-    def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
-        one_of("mixing", self.mixing, METHODS)
-        check_promise(self.promise)
-        one_of("calibration", self.calibration, RULES)
-        one_of("mechanism", self.mechanism, tuple(MECHANISMS))
-        if self.calibration == "tight" and not MIXINGS[self.mixing].allows_tight:
-            raise InvalidInput(
-                "calibration",
-                f"'tight' with mixing {self.mixing!r}",
-                "tight with mixing exact or own_law",
-                "Use calibration sharp or formula, or another mixing.",
-            )
-        if self.mechanism == "gaussian":
-            if self.calibration == "tight":
-                raise InvalidInput("calibration", "'tight' with Gaussian noise", "formula or sharp")
-            if not 0 < self.delta < 1:
-                raise InvalidInput(
-                    "delta",
-                    self.delta or None,
-                    "above 0 and below 1, with Gaussian noise",
-                    "Far below one over the number of records, 1e-6 say.",
-                )
-        elif self.delta:
-            raise InvalidInput("delta", self.delta, "none with Laplace noise, which needs no δ")
-        if self.lasting:
-            self._check_lasting()
-
-    def _check_lasting(self) -> None:
-        said = "many rounds" if self.rounds != 1 else f"the promise {self.promise}"
-        if self.calibration != "sharp":
-            raise InvalidInput("calibration", f"{self.calibration!r} with {said}", "sharp")
-        if self.mechanism != "laplace":
-            raise InvalidInput("mechanism", f"{self.mechanism!r} with {said}", "laplace")
 
 
 @dataclass(frozen=True)

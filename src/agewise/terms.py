@@ -26,6 +26,7 @@ from agewise.mechanism import MECHANISMS, Mechanism
 from agewise.mixing import MIXINGS, Method, delta
 from agewise.privacy.ageing import aged_epsilon, classical_epsilon
 from agewise.privacy.calibration import aged_loss, tight_scales
+from agewise.privacy.failing import affordable_pair, composed_pair, gap_delta
 from agewise.privacy.sharp import ROWS_OFF, Ageing, hockey_sticks, sharp_inverse
 from agewise.privacy.steady import affordable_epsilon, steady_epsilon
 from agewise.problem import Client, Problem, Target
@@ -113,9 +114,7 @@ def tabulate(
     guard = release
     if isinstance(learner, Trained):
         guard = np.stack([guard_table(learner, process, t, last, estimator, norm) for t in starts])
-    reach = guarded_sensitivities(
-        guard, np.asarray(client.samples), learner, process.states, norm
-    )
+    reach = guarded_sensitivities(guard, np.asarray(client.samples), learner, process.states, norm)
     targets = np.full(len(starts), target.epsilon)
     failure = _classical_failures(target.delta, deltas)
     needs_rows = target.calibration != "formula" and target.mechanism == "laplace"
@@ -123,7 +122,12 @@ def tabulate(
     backward = _backward(joints, kernels)
     usable = np.array([a > 0 and _usable(j) for a, j in zip(ages, joints, strict=False)], bool)
     allowed = classical_epsilon(targets, deltas)
-    if target.lasting:
+    if target.lasting and target.mechanism != "laplace":
+        again = gap_delta(process, target.every or 1, method)
+        told = target.rounds or 1, target.epsilon, target.delta
+        pairs = [affordable_pair(again, share, *told) for share in deltas.tolist()]
+        allowed, failure = np.array(pairs).T
+    elif target.lasting:
         allowed = _affordable(process, target, method, ages, guard)
     elif target.calibration == "sharp" and needs_rows:
         allowed = _sharp(method, targets, deltas, joints, backward, usable)
@@ -285,6 +289,11 @@ class Terms:
         every, age = self.target.every or 1, self.aggregate_at - self.collect_at
         if math.isinf(spent):
             return self.target.epsilon if math.isinf(self.classical_epsilon) else math.inf
+        if self.target.mechanism != "laplace":
+            again = gap_delta(self.client.process, every, method)
+            rounds = self.target.rounds or 1
+            loss, _ = composed_pair(again, self.delta, rounds, spent, self.classical_delta)
+            return min(loss, self.target.epsilon) if spent <= self.classical_epsilon else loss
         loss = steady_epsilon(
             self.client.process,
             every,
@@ -342,7 +351,7 @@ def outside_terms(
     mechanism = MECHANISMS[target.mechanism]
     reach, failure = np.asarray(sensitivity), np.asarray(known.classical_delta)
     allowed = known.classical_epsilon
-    if target.lasting:  # what any mechanism may spend, not only one that releases a mean
+    if target.lasting and target.mechanism == "laplace":
         method, _ = adversary(client, target.mixing)
         allowed = affordable_epsilon(
             client.process,

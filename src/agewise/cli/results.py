@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from rich.markup import escape
 
 from agewise.cli.console import console
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.federation import RunResult
 from agewise.federation.sources import NOT_REHEARSED
-from agewise.loss.estimator import coordinate_gaps
 from agewise.loss.simulation import Estimate
 from agewise.planning.compare import NOTHING
 from agewise.planning.plan import RIVALS
@@ -37,11 +35,11 @@ def _model_facts(result: RunResult, unit: str) -> list[tuple[str, str]]:
     if problem.learner.kind == "mean":
         return [("model", f"{result.model:.6g} {unit}".rstrip())]
     labels = problem.learner.labels(problem.clients[0].process.states)
-    errors = np.sqrt(coordinate_gaps(problem, result.plan.ages))
+    values, errors = result.coordinates()
     lines = [
         f"{escape(label)}{f' {unit}' if problem.learner.kind == 'histogram' and unit else ''}: "
         f"{value:.4g} ± {error:.2g}"
-        for label, value, error in zip(labels, result.aggregate, errors, strict=True)
+        for label, value, error in zip(labels, values, errors, strict=True)
     ]
     lines[0] += " (standard error)"
     facts = [("model" if k == 0 else "", line) for k, line in enumerate(lines[:SPOKEN])]

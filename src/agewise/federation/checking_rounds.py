@@ -19,7 +19,7 @@ from agewise.federation.round_results import (
     spent_of,
 )
 from agewise.federation.rounds import load_rounds
-from agewise.federation.training import training_of
+from agewise.federation.training import Training, training_of
 from agewise.planning import Plan
 from agewise.planning.heard import can_listen
 
@@ -72,9 +72,7 @@ def check_rounds(folder: Path | str, ledgers: Path | str | None = None) -> Repor
             estimate, gap = hearing.estimate(one.published_at)
             true |= {"estimate": list(estimate), "estimate_gap": gap}
         if training is not None:
-            ordered = Plan.from_json((own / PLAN).read_text(encoding="utf-8")).problem.learner
-            wanted = training.learner.to_dict()
-            differences += compared(f"round {number}: {PLAN}: learner", ordered.to_dict(), wanted)
+            differences += _ordered(own, number, training)
             training.add(aggregate_of(record), record["missing"])
             estimate, gap = training.estimate()
             true |= {"estimate": list(estimate), "estimate_gap": gap}
@@ -85,10 +83,22 @@ def check_rounds(folder: Path | str, ledgers: Path | str | None = None) -> Repor
         done.append(one)
     if done:
         result = RoundsResult(settings.run, plan, tuple(done), not settings.stand_in)
-        differences += compared(RECORD, read_record(place / RECORD), result.to_dict())
-        shown = place / STATEMENT
-        text = shown.read_text(encoding="utf-8") if shown.exists() else ""
-        wanted = rounds_statement(result, told)
-        if text != wanted:
-            differences.append(Difference(STATEMENT, "another text", "what follows"))
+        differences += _documents(place, result, told)
     return Report(settings.run, leaves, tuple(differences), tuple(as_told))
+
+
+def _ordered(folder: Path, number: int, training: Training) -> list[Difference]:
+    """The model that a round's orders carried, against what the rounds before it lead to."""
+    ordered = Plan.from_json((folder / PLAN).read_text(encoding="utf-8")).problem.learner
+    where = f"round {number}: {PLAN}: learner"
+    return list(compared(where, ordered.to_dict(), training.learner.to_dict()))
+
+
+def _documents(place: Path, result: RoundsResult, told: dict[str, Any] | None) -> list[Difference]:
+    """The record and the statement of all rounds, against what follows from them."""
+    found = list(compared(RECORD, read_record(place / RECORD), result.to_dict()))
+    shown = place / STATEMENT
+    text = shown.read_text(encoding="utf-8") if shown.exists() else ""
+    if text != rounds_statement(result, told):
+        found.append(Difference(STATEMENT, "another text", "what follows"))
+    return found

@@ -9,7 +9,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from agewise.loss.estimator import coordinate_gaps
+from agewise.loss.training import is_trained
 from agewise.report.drawing import (
     COLOURS,
     MOST_ROWS,
@@ -66,14 +66,14 @@ def model_figure(result: RunResult) -> Figure:
     """The model of a learner of several coordinates, with the error that is expected of each."""
     problem = result.plan.problem
     labels = problem.learner.labels(problem.clients[0].process.states)
-    errors = np.sqrt(coordinate_gaps(problem, result.plan.ages))
+    values, errors = result.coordinates()
     with rc_context(STYLE):
         figure = Figure(figsize=(max(5.0, 0.5 * len(labels) + 2.5), 3.6), layout="constrained")
         axes = figure.subplots()
         place = np.arange(len(labels))
         axes.set_axisbelow(True)
-        axes.bar(place, result.aggregate, 0.7, color=COLOURS[0], alpha=0.75)
-        axes.errorbar(place, result.aggregate, 2 * errors, fmt="none", color="0.2", capsize=3)
+        axes.bar(place, values, 0.7, color=COLOURS[0], alpha=0.75)
+        axes.errorbar(place, values, 2 * errors, fmt="none", color="0.2", capsize=3)
         axes.axhline(0, color="0.5", lw=0.8)
         axes.set_xticks(place, [verbatim(label) for label in labels])
         unit = f" ({verbatim(problem.unit)})" if problem.unit else ""
@@ -96,7 +96,7 @@ def rounds_figure(result: RoundsResult) -> Figure:
             classical = [one.classical or 0.0 for one in rounds]
             spent.plot(numbers, classical, color=COLOURS[1], label="classical sum, worst")
             spent.plot(numbers, aged, color=COLOURS[0], label=f"ε ({problem.promise}), worst")
-            if problem.promise != "every_moment":
+            if problem.promise != "every_moment" and problem.mechanism == "laplace":
                 when, about = zip(*result.moments(), strict=True)
                 label = "ε (every moment), as planned"
                 spent.plot(when, about, color=COLOURS[2], linestyle="--", label=label)
@@ -107,6 +107,8 @@ def rounds_figure(result: RoundsResult) -> Figure:
             spent.text(0.5, 0.5, "nothing is private here", transform=spent.transAxes, ha="center")
         spent.set_ylabel("ε of all rounds so far")
         unit = f" ({problem.release_unit})" if problem.release_unit else ""
+        if is_trained(problem):
+            unit = f": {problem.learner.labels(problem.clients[0].process.states)[0]}"
         value = np.array([one.estimate[0] for one in rounds])
         error = np.sqrt([one.estimate_gap for one in rounds])
         told.fill_between(numbers, value - error, value + error, color=COLOURS[0], alpha=0.2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,14 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+from agewise.arrays import Array
 from agewise.federation.journal import RECORD, STATEMENT, RunFolder
 from agewise.federation.one_draw import Sum
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.federation.statement import Statement, published
+from agewise.federation.training import training_of
+from agewise.loss.estimator import coordinate_gaps
 from agewise.loss.training import is_trained, rehearsals
 from agewise.planning import Plan
 from agewise.planning.plan import RIVALS
@@ -71,7 +74,7 @@ class RunResult:
         if problem.learner.kind == "mean":
             model = f"{self.model:.6g}{unit}"
         else:
-            pairs = zip(labels, self.aggregate, strict=True)
+            pairs = zip(labels, self.coordinates()[0], strict=True)
             model = ", ".join(f"{label}: {value:.4g}" for label, value in pairs)
         verdict = self.plan.verdict
         facts = [] if verdict is None else [("verdict on the plan", verdict)]
@@ -83,11 +86,18 @@ class RunResult:
             ("trust", self.statement.trust),
             ("expected loss", f"{self.plan.gap:.6g}"),
             ("nothing collected", f"{self.plan.nothing_collected:.6g}"),
-            (RIVALS[problem.noise], f"{self.plan.classical_fresh:.6g}, server's knowledge used"),
+            (RIVALS[problem.noise], dict(self.plan.facts())[RIVALS[problem.noise]]),
         ]
         if self.realised_loss is not None:
             facts.append(("this run's loss", f"{self.realised_loss:.6g}"))
         return facts
+
+    def coordinates(self) -> tuple[tuple[float, ...], Array]:
+        """What there is to show of the model, coordinate by coordinate, and the standard errors."""
+        problem = self.plan.problem
+        if is_trained(problem):
+            return self.model.vector, np.full(len(self.model.vector), self.model.standard_error)
+        return self.aggregate, np.sqrt(coordinate_gaps(problem, self.plan.ages))
 
     def plot(self, path: Path | str | None = None) -> Figure:
         """Draw the model with error bars, or for a mean who uploaded when; save it to `path`."""
@@ -155,9 +165,7 @@ def conclude(
     result = RunResult(
         run=server.run,
         plan=outcome.plan,
-        model=server.first_plan.problem.learner.decode(
-            np.asarray(outcome.aggregate), server.first_plan.problem.clients[0].process.states
-        ),
+        model=_model(server.first_plan, outcome.aggregate, server.missing),
         aggregate=outcome.aggregate,
         realised_loss=None if source is None else _realised(server, outcome, source),
         private=server.private,
@@ -172,6 +180,16 @@ def conclude(
         place.write(STATEMENT, result.statement.to_markdown())
         _write_record(place, result.to_dict())
     return result
+
+
+def _model(plan: Plan, aggregate: tuple[float, ...], missing: Collection[str]) -> Any:
+    """What the learner makes of an aggregate, or has learnt by a step against it."""
+    training = training_of(plan)
+    if training is None:
+        states = plan.problem.clients[0].process.states
+        return plan.problem.learner.decode(np.asarray(aggregate), states)
+    training.add(aggregate, missing)
+    return training.learner.model
 
 
 def _write_record(place: RunFolder, record: dict[str, Any]) -> None:

@@ -118,7 +118,7 @@ class RoundsResult:
         if last.epsilon is not None and last.classical is not None:
             most = max(one.epsilon or 0.0 for one in self.rounds)
             facts += [
-                ("ε", f"{most:.6g} at most so far, any client; target {plan.problem.epsilon:g}"),
+                ("ε", f"{most:.6g} at most so far, any client; target {_target(plan)}"),
                 ("classical ε", f"{last.classical:.6g} in all, the plain sum"),
             ]
         if training_of(plan) is not None:
@@ -185,6 +185,12 @@ class RoundsResult:
 
     def _repr_html_(self) -> str:
         return html_facts(self.facts())
+
+
+def _target(plan: Plan) -> str:
+    """The target of a plan, with its δ if it has one."""
+    failing = f" at δ = {plan.problem.delta:g}" if plan.problem.delta else ""
+    return f"{plan.problem.epsilon:g}{failing}"
 
 
 def finished_round(folder: Path) -> Round | None:
@@ -265,7 +271,7 @@ def rounds_statement(result: RoundsResult, last: dict[str, Any] | None) -> str:
         lines += ["**A seeded stand-in for noise was used. Nothing is private.**", ""]
     lines += [
         f"Planned: {rounds_in_words(problem)}; done: {len(rounds):,}. Target ε = "
-        f"{problem.epsilon:g}, about {promise_in_words(problem)}.",
+        f"{_target(result.plan)}, about {promise_in_words(problem)}.",
         "",
         "| client | releases | ε of all of them | classical ε, the plain sum | each release, "
         "classical ε | noise scale |",
@@ -278,6 +284,11 @@ def rounds_statement(result: RoundsResult, last: dict[str, Any] | None) -> str:
             for key in ("total_aged_epsilon", "total_classical_epsilon", "classical_epsilon")
         ]
         told = ["none" if value is None else f"{float(value):.6g}" for value in numbers]
+        failing = one["total_aged_delta"], one["total_classical_delta"], one["classical_delta"]
+        told = [
+            f"{said}, δ {float(failure):.3g}" if failure else said
+            for said, failure in zip(told, failing, strict=True)
+        ]
         scale = f"{one['noise_scale']:.6g}"
         lines.append(f"| {name} | {one['releases']} | {' | '.join(told)} | {scale} |")
     absent = sum(len(one.missing) for one in rounds)

@@ -111,9 +111,9 @@ def guard_table(
     """
     if not isinstance(learner, Trained):
         return release_table(learner, process, collect_at, aggregate_at, estimator)
-    apart = np.eye(process.states.size) * learner.reach(norm) / 2
+    apart = np.asarray(np.eye(process.states.size) * learner.reach(norm) / 2)
     if estimator == "propagated":
-        return process.kernel(collect_at, aggregate_at) @ apart
+        return np.asarray(process.kernel(collect_at, aggregate_at) @ apart)
     return apart
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
-from agewise.checks import finite_array, one_of, positive, whole
+from agewise.checks import finite_array, positive, whole
 from agewise.errors import InvalidInput
 from agewise.learning.labelled import Labelled
 
@@ -85,7 +85,8 @@ class LogisticModel:
 
     def predict(self, features: ArrayLike) -> NDArray[Any]:
         """The likeliest class of each row."""
-        return np.asarray(self.classes)[self.predict_probability(features).argmax(axis=1)]
+        likeliest = self.predict_probability(features).argmax(axis=1)
+        return np.asarray(np.asarray(self.classes)[likeliest])
 
     def loss(self, features: ArrayLike, labels: ArrayLike) -> float:
         """The mean log loss, in nats."""
@@ -162,7 +163,8 @@ class Logistic:
         known = Labelled(features, labels, names)
         if len(known.classes) < 2:
             raise InvalidInput("labels", f"{known.classes[0]!r} only", "2 classes or more")
-        one_of("norm", norm, (1, 2))
+        if norm not in (1, 2):
+            raise InvalidInput("norm", norm, "1 or 2", "1 fits Laplace noise, 2 Gaussian noise.")
         self._set("kind", "logistic")
         self._set("labelled", known)
         self._set("clip", positive("clip", clip))
@@ -225,11 +227,11 @@ class Logistic:
     def _hits(self) -> Array:
         """1 where a state has a class, `[S, classes]`; for two classes the second one only."""
         hits = self.labelled.targets[:, None] == np.asarray(self._classes)
-        return hits[:, -1:].astype(float) if len(self._classes) == 2 else hits.astype(float)
+        return np.asarray(hits[:, -1:] if len(self._classes) == 2 else hits, dtype=float)
 
     @cached_property
     def _width(self) -> int:
-        return self._hits.shape[1] * self._inputs.shape[1]
+        return int(self._hits.shape[1] * self._inputs.shape[1])
 
     @property
     def current(self) -> Array:

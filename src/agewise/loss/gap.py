@@ -50,8 +50,8 @@ def nothing_collected(problem: Problem, ages: ArrayLike) -> float:
     if problem.estimator == "best":  # whose tables a plan has made already
         return nothing_heard(known_tables(problem).gains, columns)
     if is_trained(problem):
-        known = training_tables(problem, cost_tables(problem).slots)
-        return float(known.own[np.arange(len(columns)), columns].sum())
+        fresh = training_tables(problem, cost_tables(problem).slots).own
+        return float(fresh[np.arange(len(columns)), columns].sum())
     counts = problem.learner.weights(problem.clients[0].process.states)
     own, common = 0.0, np.zeros(1)
     moments = all_moments(problem, tables=cost_tables(problem).slots)
@@ -81,6 +81,7 @@ def classical_fresh(problem: Problem) -> float:
     alone = problem.replace(
         clients=members,
         epsilon=problem.epsilon / share,
+        delta=None if problem.delta is None else problem.delta / share,
         estimator="best",
         capacity=None,
         objective="exact",

@@ -36,8 +36,8 @@ _NUDGE = 1e-5
 class Rehearsal:
     """One rehearsal of a training: what errors of its gradients cost at its end.
 
-    `power` is Σ_k ‖M_k‖², `gram` `[S, S]` is Σ_k (M_k φ_k)(M_k φ_k)ᵀ, `bias` `[S, d]` is Σ_k M_k φ_k,
-    one row per state, and `first` `[d, d]` is M_1.
+    `power` is Σ_k ‖M_k‖², `gram` `[S, S]` is Σ_k (M_k φ_k)(M_k φ_k)ᵀ, one row per state, `bias`
+    `[S, d]` is Σ_k M_k φ_k, and `first` `[d, d]` is M_1.
     """
 
     power: float
@@ -78,13 +78,14 @@ def _rehearsals(
 
 def _rehearse(learner: Logistic, shares: Array) -> Rehearsal:
     """Train on records whose share in each state in each round is `[rounds, S]`."""
-    path, slopes = [], []
+    path, slopes, clipped = [], [], learner.clipped
     for share in shares:
-        path.append(learner.current)
-        slopes.append(_slopes(lambda at, share=share: share @ learner.clipped(at), path[-1]))
-        learner = learner.step(share @ learner.clipped(path[-1]))
+        at = learner.current
+        path.append(at)
+        slopes.append(_slopes(clipped, share, at))
+        learner = learner.step(share @ clipped(at))
     end, mean = np.asarray(learner.model.vector), shares.mean(axis=0)
-    curved = _slopes(lambda at: mean @ learner.gradients(at), end)
+    curved = _slopes(learner.gradients, mean, end)
     curved = (curved + curved.T) / 2 + learner.penalty * np.eye(end.size)
     sizes, axes = np.linalg.eigh(curved)
     root = np.sqrt(np.maximum(sizes, 0.0) / 2)[:, None] * axes.T
@@ -105,11 +106,11 @@ def _rehearse(learner: Logistic, shares: Array) -> Rehearsal:
     return Rehearsal(power, frozen(gram), frozen(bias), frozen(first))
 
 
-def _slopes(field: Callable[[Array], Array], at: Array) -> Array:
-    """The derivatives of a vector field, by differences, `[d, d]`."""
+def _slopes(gradients: Callable[[Array], Array], share: Array, at: Array) -> Array:
+    """How the mean of the states' gradients changes with the coefficients, `[d, d]`."""
     nudges = _NUDGE * np.maximum(1.0, np.abs(at))
     columns = [
-        (field(at + nudge) - field(at - nudge)) / (2 * step)
+        share @ (gradients(at + nudge) - gradients(at - nudge)) / (2 * step)
         for nudge, step in zip(np.diag(nudges), nudges, strict=True)
     ]
     return np.stack(columns, axis=1)
@@ -150,10 +151,8 @@ def training_tables(
     )
 
 
-def _moments(
-    table: SlotTable, gram: Array, bias: Array, moved: bool
-) -> tuple[Array, Array, Array]:
-    """Mean `[R, C]` and variance `[R]` of M(f(X) − φ(Y)) of a record, and the variance of M φ(Y)."""
+def _moments(table: SlotTable, gram: Array, bias: Array, moved: bool) -> tuple[Array, Array, Array]:
+    """Mean `[R, C]` and variance `[R]` of M(f(X) − φ(Y)) of a record, and that of M φ(Y)."""
     means, spreads, own = [], [], []
     for law, kernel in zip(table.law_rows, table.kernel_rows, strict=True):
         released = kernel if moved else np.eye(len(law))

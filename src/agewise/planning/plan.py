@@ -285,7 +285,8 @@ class Plan:
             facts.append(("ε is about", promise_in_words(self.problem)))
         capacity = self.problem.capacity
         crowded = capacity is not None and capacity < len(self.assignments)
-        fresh = f"{self.classical_fresh:.6g}{square}, server's knowledge used"
+        fresh = f"{self.classical_fresh:.6g}{square}, "
+        fresh += "noise alone" if is_trained(self.problem) else "server's knowledge used"
         facts += [
             ("loss gap", f"{self.gap:.6g}{square}, {self._noise_words()}"),
             *self._heard_fact(),
