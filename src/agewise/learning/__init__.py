@@ -93,8 +93,8 @@ def _logistic(given: dict[str, Any]) -> Logistic:
     told = given.pop("progress", None)
     progress = None
     if told is not None:
-        names = {one.name for one in fields(Progress)}
-        if not isinstance(told, dict) or set(told) != names:
+        names = [one.name for one in fields(Progress)]
+        if not isinstance(told, dict) or set(told) != set(names):
             raise InvalidInput("learner.progress", repr(told), "a table of " + ", ".join(names))
         progress = Progress(**told)
     return Logistic(**given, progress=progress)

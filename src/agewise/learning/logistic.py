@@ -130,8 +130,8 @@ class Logistic:
 
     The row of a state is the gradient of its log loss at the coefficients so far, scaled down to
     length `clip` in `norm` (1 fits Laplace noise, 2 Gaussian noise) where it is longer. The server
-    steps against the mean of them, with `rate`/√k in round k (default: the largest that is stable
-    for every law of the states), `penalty` times the coefficients added, and keeps the mean of all
+    steps against the mean of them, with `rate`/√k in round k (default: by the lengths of the
+    features), `penalty` times the coefficients added, and keeps the mean of all
     iterates, the later ones counted more. `coefficients` are those to start from (default: 0), a
     row per class and the intercept last. `progress` is where training stands.
 
@@ -274,14 +274,14 @@ class Logistic:
         return np.ones(self._width)
 
     @cached_property
-    def stable_rate(self) -> float:
-        """The step that no law of the states makes diverge: one over the largest curvature."""
-        most = float(np.square(self._inputs).sum(axis=1).max())
-        return (4.0 if len(self._classes) == 2 else 2.0) / most
+    def usual_rate(self) -> float:
+        """Four over the largest curvature: over √k, steps that no law makes diverge after k = 4."""
+        longest = float(np.square(self._inputs).sum(axis=1).max())
+        return (16.0 if len(self._classes) == 2 else 8.0) / longest
 
     def rate_in(self, number: int) -> float:
         """The step of round `number`, from 1."""
-        return (self.stable_rate if self.rate is None else self.rate) / math.sqrt(number)
+        return (self.usual_rate if self.rate is None else self.rate) / math.sqrt(number)
 
     def step(self, aggregate: ArrayLike, variance: float = 0.0) -> Logistic:
         """The learner of the next round, after a mean gradient with noise of this variance.
