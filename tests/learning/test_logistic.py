@@ -182,7 +182,7 @@ def test_what_a_model_is_asked_must_fit():
         BINARY.step([0.1, 0.2])
     with pytest.raises(aw.InvalidInput, match="4 rows; allowed: 3 rows"):
         BINARY.table(np.arange(3.0))
-    with pytest.raises(aw.InvalidInput, match="learner.labels is missing"):
+    with pytest.raises(aw.InvalidInput, match=r"learner\.labels is missing"):
         learner_of({"kind": "logistic", "features": [[1.0], [2.0]]})
 
 
