@@ -4,6 +4,7 @@ from dataclasses import fields
 from typing import Any
 
 from agewise.errors import InvalidInput
+from agewise.learning.fit_logistic import PrivateFit, fit_logistic
 from agewise.learning.histogram import Histogram, Shares
 from agewise.learning.labelled import Labelled
 from agewise.learning.learner import (
@@ -32,11 +33,13 @@ __all__ = [
     "Logistic",
     "LogisticModel",
     "Mean",
+    "PrivateFit",
     "Progress",
     "Shares",
     "Statistics",
     "Trained",
     "average",
+    "fit_logistic",
     "guard_table",
     "guarded_sensitivities",
     "learner_of",

@@ -111,10 +111,10 @@ def guard_table(
     """
     if not isinstance(learner, Trained):
         return release_table(learner, process, collect_at, aggregate_at, estimator)
-    apart = np.asarray(np.eye(process.states.size) * learner.reach(norm) / 2)
+    half, mixed = learner.reach(norm) / 2, np.eye(process.states.size)
     if estimator == "propagated":
-        return np.asarray(process.kernel(collect_at, aggregate_at) @ apart)
-    return apart
+        mixed = process.kernel(collect_at, aggregate_at)
+    return np.asarray(half * mixed)
 
 
 def guarded_sensitivities(
@@ -129,7 +129,7 @@ def guarded_sensitivities(
         return sensitivities(guard, samples, norm)
     width = learner.table(states).shape[1]
     rounded = 4 * (states.size + 4) * width * np.spacing(learner.reach(norm))
-    return sensitivities(guard, samples, 1) + rounded
+    return np.asarray(sensitivities(guard, samples, 1) + rounded)
 
 
 def average(records: ArrayLike, states: Array, release: Array, samples: int) -> tuple[Array, int]:

@@ -36,6 +36,27 @@ class Progress:
     rounds: int
     spread: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
+    def step(self, gradient: Array, rate: float, penalty: float, variance: float) -> Progress:
+        """A step against a gradient with noise of this variance on each coordinate.
+
+        Both steps and means are linear in the noise, which is carried along.
+        """
+        share, kept = average_share(self.rounds + 1), 1 - rate * penalty
+        now = np.clip(
+            kept * np.asarray(self.coefficients) - rate * gradient,
+            -LARGEST_COEFFICIENT,
+            LARGEST_COEFFICIENT,
+        )
+        mean = (1 - share) * np.asarray(self.average) + share * now
+        own, shared, averaged = self.spread
+        moved, crossed = kept**2 * own + rate**2 * variance, kept * shared
+        spread = (
+            moved,
+            (1 - share) * crossed + share * moved,
+            (1 - share) ** 2 * averaged + 2 * share * (1 - share) * crossed + share**2 * moved,
+        )
+        return Progress(tuple(now.tolist()), tuple(mean.tolist()), self.rounds + 1, spread)
+
 
 @dataclass(frozen=True)
 class LogisticModel:
@@ -81,7 +102,7 @@ class LogisticModel:
             raise InvalidInput(
                 "features", f"of shape {rows.shape}", f"{len(self.names)} columns, one per feature"
             )
-        return np.exp(_log_probabilities(_with_intercept(rows), self._rows))
+        return np.exp(_log_probabilities(with_intercept(rows), self._rows))
 
     def predict(self, features: ArrayLike) -> NDArray[Any]:
         """The likeliest class of each row."""
@@ -217,7 +238,7 @@ class Logistic:
 
     @cached_property
     def _inputs(self) -> Array:
-        return _with_intercept(self.labelled.rows)
+        return with_intercept(self.labelled.rows)
 
     @cached_property
     def _classes(self) -> tuple[Any, ...]:
@@ -225,9 +246,7 @@ class Logistic:
 
     @cached_property
     def _hits(self) -> Array:
-        """1 where a state has a class, `[S, classes]`; for two classes the second one only."""
-        hits = self.labelled.targets[:, None] == np.asarray(self._classes)
-        return np.asarray(hits[:, -1:] if len(self._classes) == 2 else hits, dtype=float)
+        return class_hits(self.labelled.targets, self._classes)
 
     @cached_property
     def _width(self) -> int:
@@ -242,16 +261,11 @@ class Logistic:
 
     def gradients(self, coefficients: Array) -> Array:
         """The gradient of each state's log loss, not clipped, `[S, d]`."""
-        rows = coefficients.reshape(self._hits.shape[1], -1)
-        chance = np.exp(_log_probabilities(self._inputs, rows))
-        off = (chance[:, 1:] if len(rows) == 1 else chance) - self._hits
-        return np.asarray((off[:, :, None] * self._inputs[:, None]).reshape(len(off), -1))
+        return gradients_of(self._inputs, self._hits, coefficients)
 
     def clipped(self, coefficients: Array) -> Array:
         """The same, none of them longer than the clip."""
-        rows = self.gradients(coefficients)
-        length = np.linalg.norm(rows, self.norm, axis=1, keepdims=True)
-        return rows * np.where(length > self.clip, self.clip / np.maximum(length, self.clip), 1.0)
+        return clipped_rows(self.gradients(coefficients), self.clip, self.norm)
 
     def table(self, states: Array) -> Array:
         if len(self._inputs) != states.size:
@@ -284,29 +298,12 @@ class Logistic:
         return (self.usual_rate if self.rate is None else self.rate) / math.sqrt(number)
 
     def step(self, aggregate: ArrayLike, variance: float = 0.0) -> Logistic:
-        """The learner of the next round, after a mean gradient with noise of this variance.
-
-        Both steps and averages are linear in the noise, which is so carried along.
-        """
+        """The learner of the next round, after a mean gradient with noise of this variance."""
         gradient = finite_array("aggregate", aggregate, f"{self._width} finite numbers").ravel()
         if gradient.size != self._width:
             raise InvalidInput("aggregate", f"{gradient.size} numbers", f"{self._width} numbers")
-        before = self.progress or Progress((), (0.0,) * self._width, 0)
-        number = before.rounds + 1
-        rate, share = self.rate_in(number), average_share(number)
-        kept = 1 - rate * self.penalty
-        now = np.clip(
-            kept * self.current - rate * gradient, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT
-        )
-        mean = (1 - share) * np.asarray(before.average) + share * now
-        own, shared, averaged = before.spread
-        moved, crossed = kept**2 * own + rate**2 * variance, kept * shared
-        spread = (
-            moved,
-            (1 - share) * crossed + share * moved,
-            (1 - share) ** 2 * averaged + 2 * share * (1 - share) * crossed + share**2 * moved,
-        )
-        after = Progress(tuple(now.tolist()), tuple(mean.tolist()), number, spread)
+        before = self.progress or Progress(tuple(self.current.tolist()), (0.0,) * self._width, 0)
+        after = before.step(gradient, self.rate_in(before.rounds + 1), self.penalty, variance)
         return self._at(after)
 
     def untrained(self) -> Logistic:
@@ -361,7 +358,28 @@ def average_share(number: int) -> float:
     return 2 / (number + 1)
 
 
-def _with_intercept(rows: Array) -> Array:
+def gradients_of(inputs: Array, hits: Array, coefficients: Array) -> Array:
+    """The gradient of the log loss of each row, `[n, d]`; `hits` is 1 where a row has a class."""
+    rows = coefficients.reshape(hits.shape[1], -1)
+    chance = np.exp(_log_probabilities(inputs, rows))
+    off = (chance[:, 1:] if len(rows) == 1 else chance) - hits
+    return np.asarray((off[:, :, None] * inputs[:, None]).reshape(len(off), -1))
+
+
+def clipped_rows(rows: Array, clip: float, norm: Literal[1, 2]) -> Array:
+    """Rows scaled down to length `clip` where they are longer."""
+    length = np.linalg.norm(rows, norm, axis=1, keepdims=True)
+    return np.asarray(rows * np.where(length > clip, clip / np.maximum(length, clip), 1.0))
+
+
+def class_hits(labels: NDArray[Any], classes: Sequence[Any]) -> Array:
+    """1 where a row has a class, `[n, classes]`; of two classes the second one only."""
+    hits = labels[:, None] == np.asarray(classes)
+    return np.asarray(hits[:, -1:] if len(classes) == 2 else hits, dtype=float)
+
+
+def with_intercept(rows: Array) -> Array:
+    """Rows with a 1 at the end of each."""
     return np.hstack([rows, np.ones((len(rows), 1))])
 
 
