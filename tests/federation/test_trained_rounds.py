@@ -6,8 +6,10 @@ import shutil
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import agewise as aw
+from agewise.cli import app
 from agewise.federation.checking_rounds import check_rounds
 from agewise.federation.client import ClientAgent, OrderRefused, Profile, private_noise
 from agewise.federation.messages import Order
@@ -160,8 +162,63 @@ def test_a_node_refuses_a_model_that_makes_no_sense(told, words):
         ask(order(learner=bad))
 
 
-def test_a_scenario_with_a_model_is_read_and_written():
+SCENARIO = """
+aggregate_at = 4
+epsilon = 2.0
+estimator = "propagated"
+rounds = 3
+every = 4
+
+[learner]
+kind = "logistic"
+features = [[1.0], [-1.5], [0.5]]
+labels = ["a", "b", "b"]
+clip = 0.5
+
+[[clients]]
+name = "north"
+states = [1, 2, 5]
+samples = 50
+process = { kind = "birth_death", up = 0.3, down = 0.4 }
+"""
+
+
+def test_a_scenario_file_with_a_model_is_carried_out(tmp_path):
+    path = tmp_path / "model.toml"
+    path.write_text(SCENARIO)
+    problem = aw.load_scenario(path)
+    (tmp_path / "again.toml").write_text(aw.dump_scenario(problem))
+    assert aw.load_scenario(tmp_path / "again.toml") == problem
     assert problem_from_dict(problem_to_dict(PROBLEM)) == PROBLEM
+    words = ["rounds", str(path), "--seed", "3", "--json", "--out", str(tmp_path / "runs")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["model"]["classes"] == ["a", "b"]
+    assert told["model"]["rounds"] == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('labels = ["a", "b", "b"]', 'labels = ["a", "b"]', "3 labels"),
+        ('labels = ["a", "b", "b"]', 'labels = ["b", "b", "b"]', "2 classes or more"),
+        ("[[1.0], [-1.5], [0.5]]", "[[1.0], [1.0], [1.0]]", "in every state"),
+        ("[[1.0], [-1.5], [0.5]]", "[[1.0], [-1.5], [nan]]", "features"),
+        ("clip = 0.5", "clip = -1", "clip is -1"),
+        ("clip = 0.5", "clop = 0.5", "not a known key"),
+        ('"propagated"', '"best"', "plain or propagated"),
+    ],
+)
+def test_a_bad_scenario_file_is_refused_and_nothing_written(tmp_path, old, new, words):
+    path = tmp_path / "model.toml"
+    assert old in SCENARIO
+    path.write_text(SCENARIO.replace(old, new))
+    done = CliRunner().invoke(app, ["rounds", str(path), "--out", str(tmp_path / "runs")])
+    assert isinstance(done.exception, aw.AgewiseError)
+    assert done.exception.exit_code == 2
+    assert words in str(done.exception)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_one_round_is_one_step():

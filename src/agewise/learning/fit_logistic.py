@@ -87,6 +87,10 @@ def fit_logistic(
     longest = tenth * math.sqrt(width if norm == 1 else 1)
     longest = longest if clip is None else positive("clip", clip)
     first = 2 / tenth if rate is None else positive("rate", rate)
+    held = positive("penalty", penalty) if penalty != 0 else 0.0
+    words = tuple(names or [f"x{k + 1}" for k in range(inputs.shape[1] - 1)])
+    if len(words) != inputs.shape[1] - 1:
+        raise InvalidInput("names", repr(words), f"{inputs.shape[1] - 1} words, one per feature")
     reach = 2 * longest / size * (1 + 8 * (width + 8) * _ULP) + 8 * width * np.spacing(longest)
     shared = reach * (1 if norm == 1 else math.sqrt(count) * (1 + 4 * _ULP))
     each = target / count * (1 - 4 * _ULP) if norm == 1 else target
@@ -101,11 +105,10 @@ def fit_logistic(
         mean = np.array([math.fsum(column) for column in rows.T.tolist()]) / size
         noised = mechanism.draw(mean, sensitivity=shared, scale=scale, failure=failure)
         step = first / math.sqrt(number)
-        done = done.step(np.asarray(noised.value), step, penalty, variance)
+        done = done.step(np.asarray(noised.value), step, held, variance)
     spent = mechanism.certified(shared, scale, failure) * (count if norm == 1 else 1)
-    words = names or [f"x{k + 1}" for k in range(inputs.shape[1] - 1)]
     error = math.sqrt(max(0.0, done.spread[2]))
-    model = LogisticModel(known, tuple(words), done.average, error, count)
+    model = LogisticModel(known, words, done.average, error, count)
     return PrivateFit(model, spent, failure, scale, longest)
 
 
