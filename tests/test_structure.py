@@ -27,6 +27,7 @@ ORDER = [
     "learning",
     "privacy",
     "knowledge",
+    "clients",
     "target",
     "problem",
     "terms",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agewise import knowledge, learning, privacy, scenarios, scheduling
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.knowledge import Level
-from agewise.learning import Histogram, Mean, Ridge, Statistics
+from agewise.learning import Histogram, Logistic, Mean, Ridge, Statistics
 from agewise.loss import loss_bound, loss_gap
 from agewise.loss.simulation import simulate_gap
 from agewise.mixing import delta
@@ -52,6 +52,7 @@ __all__ = [
     "InvalidInput",
     "Ledger",
     "Level",
+    "Logistic",
     "MarkovChain",
     "Mean",
     "MeasuredLaw",

@@ -10,101 +10,36 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from agewise.arrays import Array
 from agewise.checks import one_of, positive, whole
+from agewise.clients import LARGEST_SLOT, Client
 from agewise.errors import InvalidInput
 from agewise.knowledge import Independent, Knowledge, Level, Levels, Measured
-from agewise.learning import ESTIMATORS, Estimator, Learner, Mean, counts_together
+from agewise.learning import ESTIMATORS, Estimator, Learner, Mean, Trained, counts_together
 from agewise.mechanism import Kind
 from agewise.mixing import Method
 from agewise.privacy.calibration import Rule
 from agewise.privacy.steady import Promise, check_lasting
-from agewise.process import Process
-from agewise.process.joint import as_law
 from agewise.report.problems import problem_facts, problem_line
 from agewise.report.tables import html_facts, text_facts
 from agewise.target import Target
 
-__all__ = ["OBJECTIVES", "TRUSTS", "Client", "Objective", "Problem", "Target", "Trust"]
+__all__ = [
+    "LARGEST_SLOT",
+    "OBJECTIVES",
+    "TRUSTS",
+    "Client",
+    "Objective",
+    "Problem",
+    "Target",
+    "Trust",
+]
 
 Objective = Literal["exact", "bound", "simulated"]
 Trust = Literal["client", "server"]
 TRUSTS: tuple[str, ...] = get_args(Trust)
-LARGEST_SLOT = 100_000
-"""Slots beyond which tables by slot make no sense."""
-
-MOST_MEMBERS = 10**8
-"""Clients alike behind one gateway."""
-
-LONGEST_NAME = 200
-"""Letters of a client's name."""
-
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
-
-
-@dataclass(frozen=True)
-class Client:
-    """One client: how its records change, their law when it collects, how many it collects.
-
-    `law` None means the process's own law (stationary, or periodic). `weight` is its share of
-    the aggregate; None means in proportion to `samples`. `epsilon` is its own target; None means
-    that of the problem. Of many rounds it takes part in the first and every `turn`-th after it.
-    `members` are so many clients alike behind one gateway: each has `samples` records, its own
-    noise and its own account, and the gateway sends the mean of what they release.
-    """
-
-    name: str
-    process: Process
-    law: ArrayLike | None = None
-    samples: int = 100
-    weight: float | None = None
-    epsilon: float | None = None
-    turn: int = 1
-    members: int = 1
-
-    def __post_init__(self) -> None:
-        if (
-            not isinstance(self.name, str)
-            or not self.name.strip()
-            or not self.name.isprintable()
-            or len(self.name) > LONGEST_NAME
-        ):
-            raise InvalidInput(
-                "client name", repr(self.name), f"1 to {LONGEST_NAME} printable letters"
-            )
-        if not isinstance(self.process, Process):
-            raise InvalidInput(
-                f"process of client {self.name!r}",
-                repr(self.process),
-                "a MarkovChain, a PeriodicChain or another Process",
-            )
-        object.__setattr__(
-            self, "samples", whole(f"samples of client {self.name!r}", self.samples, 1)
-        )
-        if self.law is not None:
-            law = as_law(f"law of client {self.name!r}", self.law, self.process.states.size)
-            object.__setattr__(self, "law", tuple(law.tolist()))
-        if self.weight is not None:
-            share = positive(f"weight of client {self.name!r}", self.weight)
-            object.__setattr__(self, "weight", share)
-        if self.epsilon is not None:
-            own = positive(f"epsilon of client {self.name!r}", self.epsilon)
-            object.__setattr__(self, "epsilon", own)
-        turn = whole(f"turn of client {self.name!r}", self.turn, 1, LARGEST_SLOT)
-        object.__setattr__(self, "turn", turn)
-        many = whole(f"members of client {self.name!r}", self.members, 1, MOST_MEMBERS)
-        object.__setattr__(self, "members", many)
-
-    @property
-    def records(self) -> int:
-        """How many records there are, of all members."""
-        return self.samples * self.members
-
-    def law_at(self, slot: int) -> Array:
-        """The law of a record that is collected in `slot`."""
-        return self.process.law(slot) if self.law is None else np.asarray(self.law)
 
 
 @dataclass(frozen=True)
@@ -260,6 +195,8 @@ class Problem:
     def _check_learner(self, members: tuple[Client, ...]) -> None:
         for member in members:
             table = self.learner.table(member.process.states)
+        if isinstance(self.learner, Trained):
+            self._check_training()
         if table.shape[1] == 1:
             return
         if len({tuple(member.process.states.tolist()) for member in members}) > 1:
@@ -282,6 +219,20 @@ class Problem:
                 "exact",
                 "Theorem 1 and its simulation are for one number per record.",
             )
+
+    def _check_training(self) -> None:
+        """Refuse what the server would know of a model that it could then train by itself."""
+        kind = self.learner.kind
+        if self.estimator == "best":
+            raise InvalidInput(
+                "estimator",
+                f"'best' with a {kind} model",
+                "plain or propagated",
+                "A server that knows the law of the records needs none of them to train.",
+            )
+        for name in ("level", "knowledge"):
+            if getattr(self, name) is not None:
+                raise InvalidInput(name, f"given with a {kind} model", "none")
 
     def _check_knowledge(self, members: tuple[Client, ...]) -> None:
         given: Any = () if self.level is None else self.level
@@ -351,6 +302,12 @@ class Problem:
             every,
             self.promise,
         )
+
+    def untrained(self) -> Problem:
+        """The same problem before the first round of its training; without one, itself."""
+        if not isinstance(self.learner, Trained) or self.learner == self.learner.untrained():
+            return self
+        return self.replace(learner=self.learner.untrained())
 
     @cached_property
     def width(self) -> int:

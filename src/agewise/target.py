@@ -1,4 +1,4 @@
-"""What a release must guarantee."""
+"""What a client's release must guarantee, as frozen, checked data."""
 
 from __future__ import annotations
 
@@ -72,5 +72,16 @@ class Target:
         said = "many rounds" if self.rounds != 1 else f"the promise {self.promise}"
         if self.calibration != "sharp":
             raise InvalidInput("calibration", f"{self.calibration!r} with {said}", "sharp")
-        if self.mechanism != "laplace":
-            raise InvalidInput("mechanism", f"{self.mechanism!r} with {said}", "laplace")
+        if self.mechanism == "laplace":
+            return
+        if self.promise != "present":
+            raise InvalidInput(
+                "promise",
+                f"{self.promise!r} with {self.mechanism} noise",
+                "present",
+                "What several (ε, δ) releases tell about earlier values is not worked out.",
+            )
+        if self.rounds is None:
+            raise InvalidInput(
+                "rounds", "for ever", f"a number of them, with {self.mechanism} noise"
+            )

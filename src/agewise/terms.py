@@ -16,14 +16,17 @@ from agewise.learning import (
     Estimator,
     Learner,
     Mean,
+    Trained,
+    guard_table,
+    guarded_sensitivities,
     mean_rounding,
     release_table,
-    sensitivities,
 )
 from agewise.mechanism import MECHANISMS, Mechanism
 from agewise.mixing import MIXINGS, Method, delta
 from agewise.privacy.ageing import aged_epsilon, classical_epsilon
 from agewise.privacy.calibration import aged_loss, tight_scales
+from agewise.privacy.failing import affordable_pair, composed_pair, gap_delta
 from agewise.privacy.sharp import ROWS_OFF, Ageing, hockey_sticks, sharp_inverse
 from agewise.privacy.steady import affordable_epsilon, steady_epsilon
 from agewise.problem import Client, Problem, Target
@@ -43,12 +46,14 @@ class SlotTable:
     which records are so old that nothing changes any more share a row of kernel_rows `[R, S, S]`,
     law_rows `[R, S]` (the client's law at collection) and release_rows `[R, S, d]` (f of each
     state); `row` `[A]` says which. `kernels`, `laws` and `release` are the same by slot.
+    guard_rows `[R, S, d]` are what noise was set for: f, unless that depends on a model.
     """
 
     row: NDArray[np.intp]
     kernel_rows: Array
     law_rows: Array
     release_rows: Array
+    guard_rows: Array
     delta: Array
     sensitivity: Array
     scale: Array
@@ -111,7 +116,11 @@ def tabulate(
     method, prior = adversary(client, target.mixing)
     deltas = np.atleast_1d(delta(process, ages, method, prior, aggregate_at=last))
     mechanism: Mechanism = MECHANISMS[target.mechanism]
-    reach = sensitivities(release, np.asarray(client.samples), mechanism.norm)
+    norm = mechanism.norm
+    guard = release
+    if isinstance(learner, Trained):
+        guard = np.stack([guard_table(learner, process, t, last, estimator, norm) for t in starts])
+    reach = guarded_sensitivities(guard, np.asarray(client.samples), learner, process.states, norm)
     targets = np.full(len(starts), target.epsilon)
     failure = _classical_failures(target.delta, deltas)
     needs_rows = target.calibration != "formula" and target.mechanism == "laplace"
@@ -119,8 +128,13 @@ def tabulate(
     backward = _backward(joints, kernels)
     usable = np.array([a > 0 and _usable(j) for a, j in zip(ages, joints, strict=False)], bool)
     allowed = classical_epsilon(targets, deltas)
-    if target.lasting:
-        allowed = _affordable(process, target, method, ages, release)
+    if target.lasting and target.mechanism != "laplace":
+        again = gap_delta(process, target.every or 1, method)
+        told = target.rounds or 1, target.epsilon, target.delta
+        pairs = [affordable_pair(again, share, *told) for share in deltas.tolist()]
+        allowed, failure = np.array(pairs).T
+    elif target.lasting:
+        allowed = _affordable(process, target, method, ages, guard)
     elif target.calibration == "sharp" and needs_rows:
         allowed = _sharp(method, targets, deltas, joints, backward, usable)
     scale = mechanism.calibrate(reach, np.asarray(allowed), failure)
@@ -144,13 +158,14 @@ def tabulate(
                 np.array([joint.rounding for joint in joints])[usable],
             )
     spent = mechanism.spent(reach, scale, failure)
-    for array in (kernels, laws, release, row):
+    for array in (kernels, laws, release, guard, row):
         array.setflags(write=False)  # shared by all who ask for the same problem
     return SlotTable(
         row=row,
         kernel_rows=kernels,
         law_rows=laws,
         release_rows=release,
+        guard_rows=guard,
         delta=frozen(deltas[row]),
         sensitivity=frozen(reach[row]),
         scale=frozen(scale[row]),
@@ -204,7 +219,7 @@ def _sharp(
 
 
 def _affordable(
-    process: Process, target: Target, method: Method, ages: NDArray[np.int64], release: Array
+    process: Process, target: Target, method: Method, ages: NDArray[np.int64], guard: Array
 ) -> Array:
     """The classical ε that each of many releases may have, by age."""
     spent = [
@@ -218,7 +233,7 @@ def _affordable(
             method,
             target.counted_rounds,
         )
-        for age, table in zip(ages.tolist(), release, strict=True)
+        for age, table in zip(ages.tolist(), guard, strict=True)
     ]
     return np.array(spent)
 
@@ -235,8 +250,9 @@ def _classical_failures(failure: float, deltas: Array) -> Array:
 class Terms:
     """What a client itself holds to be right for one collection and aggregation.
 
-    `release` `[S, d]` is f, `scale` the least noise for `sensitivity` (in the mechanism's norm),
-    `classical_epsilon` and `classical_delta` what that spends.
+    `release` `[S, d]` is f, `guard` vectors that are as far apart as f can tell two states apart
+    by (empty: nothing but ε is known), `scale` the least noise for `sensitivity` (in the
+    mechanism's norm), `classical_epsilon` and `classical_delta` what that spends.
     """
 
     client: Client
@@ -244,6 +260,7 @@ class Terms:
     collect_at: int
     aggregate_at: int
     release: Array
+    guard: Array
     delta: float
     sensitivity: float
     scale: float
@@ -278,13 +295,18 @@ class Terms:
         every, age = self.target.every or 1, self.aggregate_at - self.collect_at
         if math.isinf(spent):
             return self.target.epsilon if math.isinf(self.classical_epsilon) else math.inf
+        if self.target.mechanism != "laplace":
+            again = gap_delta(self.client.process, every, method)
+            rounds = self.target.rounds or 1
+            loss, _ = composed_pair(again, self.delta, rounds, spent, self.classical_delta)
+            return min(loss, self.target.epsilon) if spent <= self.classical_epsilon else loss
         loss = steady_epsilon(
             self.client.process,
             every,
             spent,
             age,
             self.target.promise,
-            self.release if self.release.size else "any",
+            self.guard if self.guard.size else "any",
             method,
             self.target.counted_rounds,
         )
@@ -313,6 +335,10 @@ def terms(
     aggregate_at: int,
 ) -> Terms:
     """Return a client's terms for collecting in one slot and aggregating in another."""
+    if isinstance(learner, Trained) and learner != learner.untrained():
+        own = terms(client, target, learner.untrained(), estimator, collect_at, aggregate_at)
+        release = release_table(learner, client.process, collect_at, aggregate_at, estimator)
+        return replace(own, release=frozen(release))  # the noise is that of every model
     table = tabulate(client, target, learner, estimator, [collect_at], aggregate_at)
     return terms_of(client, target, table, 0, aggregate_at)
 
@@ -331,7 +357,7 @@ def outside_terms(
     mechanism = MECHANISMS[target.mechanism]
     reach, failure = np.asarray(sensitivity), np.asarray(known.classical_delta)
     allowed = known.classical_epsilon
-    if target.lasting:  # what any mechanism may spend, not only one that releases a mean
+    if target.lasting and target.mechanism == "laplace":
         method, _ = adversary(client, target.mixing)
         allowed = affordable_epsilon(
             client.process,
@@ -347,6 +373,7 @@ def outside_terms(
     return replace(
         known,
         release=np.empty((0, 0)),
+        guard=np.empty((0, 0)),
         sensitivity=sensitivity,
         scale=float(scale),
         classical_epsilon=float(mechanism.spent(reach, scale, failure)),
@@ -363,6 +390,7 @@ def terms_of(
         collect_at=aggregate_at - int(table.ages[column]),
         aggregate_at=aggregate_at,
         release=table.release_rows[table.row[column]],
+        guard=table.guard_rows[table.row[column]],
         delta=float(table.delta[column]),
         sensitivity=float(table.sensitivity[column]),
         scale=float(table.scale[column]),

@@ -8,12 +8,14 @@ import pytest
 
 import agewise as aw
 from agewise.learning import average, learner_of, release_table, sensitivities
+from agewise.loss.training import rehearsals
 
 STATES = np.array([10.0, -4.0, 30.0, 31.0])
 
 
 class LearnerContract:
     learner = None
+    estimator = "best"
 
     def test_one_row_per_state_and_a_weight_per_coordinate(self):
         table = self.learner.table(STATES)
@@ -84,6 +86,7 @@ class LearnerContract:
             clients,
             4,
             0.7,
+            estimator=self.estimator,
             learner=self.small(),
             mechanism=mechanism,
             delta=1e-5 if mechanism == "gaussian" else None,
@@ -106,6 +109,7 @@ def learner_words(kind):
         "histogram": "share of the records in each state",
         "statistics": "mean of a vector",
         "ridge": "mean products of features, and of features and label",
+        "logistic": "mean of clipped gradients",
     }[kind]
 
 
@@ -201,13 +205,74 @@ class TestRidge(LearnerContract):
         np.testing.assert_allclose(self.learner.weights(STATES), np.diag(root.T @ root))
 
 
+class TestLogistic(LearnerContract):
+    """Binary; its gap is the log loss of a rehearsed training, of which one round is enumerated."""
+
+    learner = aw.Logistic([[1.0], [2.0], [-1.0], [0.5]], [0, 1, 0, 1], clip=0.8, rate=2.0)
+    estimator = "propagated"
+
+    def small(self):
+        return aw.Logistic([[1.0, 0.0], [2.0, 1.0], [-1.0, 0.3]], ["a", "b", "a"])
+
+    def test_it_travels_as_plain_data_while_it_is_trained(self):
+        further = self.learner.step([0.3, -0.1], 0.5).step([0.2, 0.4], 0.25)
+        assert learner_of(further.to_dict()) == further
+        assert further.untrained() == self.learner != further
+
+    def test_the_gap_is_the_enumerated_one(self):
+        """With one round, rehearsals differ in their metric only."""
+        rng = np.random.default_rng(5)
+        chains = [aw.MarkovChain(rng.dirichlet(np.ones(3), 3), [1, 2, 5]) for _ in range(2)]
+        clients = [aw.Client(str(i), c, samples=2) for i, c in enumerate(chains)]
+        for mechanism, delta in (("laplace", None), ("gaussian", 1e-5)):
+            problem = aw.Problem(
+                clients,
+                4,
+                0.7,
+                estimator="plain",
+                learner=self.small(),
+                mechanism=mechanism,
+                delta=delta,
+            )
+            ages, table = [2, 1], self.small().table(np.arange(3.0))
+            noise = [
+                aw.slot_table(c, problem).scale[3 - a] for c, a in zip(clients, ages, strict=True)
+            ]
+            want = []
+            for one in rehearsals(problem):
+                told = aw.Statistics(table @ one.first.T)
+                own = problem.replace(learner=told)
+                ratio = np.square(one.first).sum() / len(one.first)  # noise on so many coordinates
+                scales = np.array(noise) * np.sqrt(ratio)
+                want.append(enumerated_gap(own, ages, scales, 2.0 if delta is None else 1.0))
+            assert aw.loss_gap(problem, ages) == pytest.approx(np.mean(want), rel=1e-9)
+            plan = aw.plan(problem)
+            best = min(aw.loss_gap(problem, a) for a in itertools.product(range(4), repeat=2))
+            assert plan.gap == pytest.approx(best, rel=1e-9)
+            assert plan.lower_bound <= best * (1 + 1e-9)
+
+
+class TestSoftmax(TestLogistic):
+    """Three classes: six coefficients."""
+
+    learner = aw.Logistic([[1.0], [2.0], [-1.0], [0.5]], ["x", "y", "z", "y"], clip=0.9, norm=2)
+
+    def small(self):
+        return aw.Logistic([[1.0], [2.0], [-1.0]], [3, 1, 2], norm=2)
+
+    def test_it_travels_as_plain_data_while_it_is_trained(self):
+        further = self.learner.step(np.linspace(-1, 1, 6), 0.5)
+        assert learner_of(further.to_dict()) == further
+        assert further.untrained() == self.learner != further
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"kind": "median"}, "one of mean, histogram, statistics, ridge"),
+        ({"kind": "median"}, "one of mean, histogram, statistics, ridge, logistic"),
         ({"kind": "statistics"}, "table is missing"),
         ({"kind": "mean", "clip": 3}, "not a known key"),
-        ({}, "one of mean, histogram, statistics, ridge"),
+        ({}, "one of mean, histogram, statistics, ridge, logistic"),
         ({"kind": "ridge", "features": [[0], [1]]}, "labels is missing"),
     ],
 )

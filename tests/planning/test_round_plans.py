@@ -100,7 +100,7 @@ def test_a_replaced_promise_in_a_document_is_refused():
         ({"promise": -1}, "promise"),
         ({"promise": True}, "promise"),
         ({"calibration": "formula"}, "sharp"),
-        ({"mechanism": "gaussian", "delta": 1e-6}, "laplace"),
+        ({"mechanism": "gaussian", "delta": 1e-6}, "a number of them"),
         ({"objective": "bound"}, "exact"),
     ],
 )

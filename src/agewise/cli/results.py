@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from rich.markup import escape
 
 from agewise.cli.console import console
@@ -12,7 +11,6 @@ from agewise.cli.layout import Column, print_facts, print_table
 from agewise.federation import RunResult
 from agewise.federation.sources import NOT_REHEARSED
 from agewise.learning import RidgeModel
-from agewise.loss.estimator import coordinate_gaps
 from agewise.loss.simulation import Estimate
 from agewise.planning.compare import NOTHING
 from agewise.planning.plan import RIVALS
@@ -41,11 +39,11 @@ def _model_facts(result: RunResult, unit: str) -> list[tuple[str, str]]:
         lines = [f"{escape(name)}: {escape(value)}" for name, value in result.model.facts()]
         return _listed(lines)
     labels = problem.learner.labels(problem.clients[0].process.states)
-    errors = np.sqrt(coordinate_gaps(problem, result.plan.ages))
+    values, errors = result.coordinates()
     lines = [
         f"{escape(label)}{f' {unit}' if problem.learner.kind == 'histogram' and unit else ''}: "
         f"{value:.4g} ± {error:.2g}"
-        for label, value, error in zip(labels, result.aggregate, errors, strict=True)
+        for label, value, error in zip(labels, values, errors, strict=True)
     ]
     facts = _listed(lines)
     if problem.learner.kind == "histogram":

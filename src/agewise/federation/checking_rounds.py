@@ -8,7 +8,7 @@ from typing import Any
 
 from agewise.federation.checking import Difference, Report, check_run, compared, read_record
 from agewise.federation.hearing import Hearing, later, releases_in, silent_round
-from agewise.federation.journal import RECORD, STATEMENT
+from agewise.federation.journal import PLAN, RECORD, STATEMENT
 from agewise.federation.round_results import (
     Round,
     RoundsResult,
@@ -20,6 +20,8 @@ from agewise.federation.round_results import (
     spent_of,
 )
 from agewise.federation.rounds import load_rounds
+from agewise.federation.training import Training, training_of
+from agewise.planning import Plan
 from agewise.planning.heard import can_listen
 from agewise.planning.turns import plan_of_round
 
@@ -53,6 +55,7 @@ class _Check:
         self.every = problem.every or problem.aggregate_at
         self.ledgers = ledgers or self.settings.ledgers or place / "ledgers"
         self.hearing = Hearing(problem) if can_listen(problem) else None
+        self.training = training_of(self.plan)
         self.slots: dict[str, int] = {}
         self.told: dict[str, Any] | None = None
         self.done: list[Round] = []
@@ -68,7 +71,8 @@ class _Check:
             self.as_told[f"rounds {number} to {self.count} are not done"] = None
             return False
         single = replace(self.settings, run=f"{self.settings.run}-{number:05d}")
-        followed = plan_of_round(self.plan, number, self.slots)
+        current = self.plan if self.training is None else self.training.plan
+        followed = plan_of_round(current, number, self.slots)
         if followed is None and self.hearing is not None and self.done:
             last = self.done[-1]
             true = asdict(silent_round(last, single.run, self.hearing, self.every, one.truth))
@@ -79,11 +83,16 @@ class _Check:
             self.told = latest(self.told, record["statement"])
             epsilon, classical = spent_of(record["statement"], self.told)
             true = {"epsilon": epsilon, "classical": classical, "aggregate": aggregate_of(record)}
-            released = releases_in(own, followed or self.plan, single, before)
+            released = releases_in(own, followed or current, single, before)
             self.slots = later(self.plan, self.slots, released, before)
             if self.hearing is not None:
                 self.hearing.add(released)
                 estimate, gap = self.hearing.estimate(one.published_at)
+                true |= {"estimate": estimate, "estimate_gap": gap}
+            if self.training is not None:
+                self.differences += _ordered(own, number, self.training)
+                self.training.add(aggregate_of(record), record["missing"])
+                estimate, gap = self.training.estimate()
                 true |= {"estimate": estimate, "estimate_gap": gap}
         stated = {name: getattr(one, name) for name in true}
         self.differences += compared(f"round {number}", _listed(stated), _listed(true))
@@ -118,3 +127,10 @@ class _Check:
 
 def _listed(numbers: dict[str, Any]) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}
+
+
+def _ordered(folder: Path, number: int, training: Training) -> list[Difference]:
+    """The model that a round's orders carried, against what the rounds before it lead to."""
+    ordered = Plan.from_json((folder / PLAN).read_text(encoding="utf-8")).problem.learner
+    where = f"round {number}: {PLAN}: learner"
+    return list(compared(where, ordered.to_dict(), training.learner.to_dict()))

@@ -310,3 +310,19 @@ def ledger_file(folder: Path, client: str) -> Path:
     if len(name) > LONGEST_NAME:
         name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(client.encode()).hexdigest()[:16]}"
     return folder / f"{name}.ledger"
+
+
+def checked_folder(path: Path | str | None) -> Path:
+    """Refuse a folder that holds a run already, or cannot be made."""
+    if path is None:
+        raise InvalidInput("folder", "None", "a folder for the run", "Flower needs one.")
+    folder = Path(path)
+    if (folder / ROUNDS).exists() or (folder / SETTINGS).exists():
+        raise InvalidInput(
+            "run folder",
+            str(folder),
+            "a folder without a run",
+            "Resume that run, or give another folder.",
+        )
+    probe_folder("run folder", folder)
+    return folder

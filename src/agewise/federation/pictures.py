@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from agewise.arrays import Array
 from agewise.learning import Ridge, RidgeModel
-from agewise.loss.estimator import coordinate_gaps
+from agewise.loss.training import is_trained
 from agewise.report.drawing import (
     COLOURS,
     MOST_ROWS,
@@ -93,8 +93,8 @@ def _bars(result: RunResult) -> tuple[list[str], Array, Array]:
     problem, model = result.plan.problem, result.model
     if not isinstance(model, RidgeModel) or not isinstance(problem.learner, Ridge):
         labels = problem.learner.labels(problem.clients[0].process.states)
-        errors = np.sqrt(coordinate_gaps(problem, result.plan.ages))
-        return labels, np.asarray(result.aggregate), errors
+        values, errors = result.coordinates()
+        return labels, np.asarray(values), errors
     ranges = np.ptp(problem.learner.known.rows, axis=0)  # slopes of other units side by side
     told = np.asarray(model.standard_errors or np.zeros(len(ranges)))
     return list(model.names), ranges * np.asarray(model.coefficients), ranges * told
@@ -112,7 +112,7 @@ def rounds_figure(result: RoundsResult) -> Figure:
             classical = [one.classical or 0.0 for one in rounds]
             spent.plot(numbers, classical, color=COLOURS[1], label="classical sum, worst")
             spent.plot(numbers, aged, color=COLOURS[0], label=f"ε ({problem.promise}), worst")
-            if problem.promise != "every_moment":
+            if problem.promise != "every_moment" and problem.mechanism == "laplace":
                 when, about = zip(*result.moments(), strict=True)
                 label = "ε (every moment), as planned"
                 spent.plot(when, about, color=COLOURS[2], linestyle="--", label=label)
@@ -123,6 +123,8 @@ def rounds_figure(result: RoundsResult) -> Figure:
             spent.text(0.5, 0.5, "nothing is private here", transform=spent.transAxes, ha="center")
         spent.set_ylabel("ε of all rounds so far")
         unit = f" ({problem.release_unit})" if problem.release_unit else ""
+        if is_trained(problem):
+            unit = f": {problem.learner.labels(problem.clients[0].process.states)[0]}"
         value = np.array([one.estimate[0] for one in rounds])
         error = np.sqrt([one.estimate_gap for one in rounds])
         told.fill_between(numbers, value - error, value + error, color=COLOURS[0], alpha=0.2)

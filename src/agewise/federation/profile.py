@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -118,10 +119,11 @@ class Profile:
             raise OrderRefused(
                 f"collect_at is {order.collect_at}; allowed: 1 to {order.aggregate_at}"
             )
-        learner = None if self.learner is None else self.learner.to_dict()
+        learner = None if self.learner is None else _untrained(self.learner.to_dict())
         accepted = {**vars(self), "learner": learner}
         for name in ("aggregate_at", "estimator", "calibration", "mechanism", "learner", "noise"):
             own, ordered = accepted[name], getattr(order, name)
+            ordered = _untrained(ordered) if name == "learner" else ordered
             if own is not None and ordered != own:
                 raise OrderRefused(
                     f"{name} is {ordered} in the order; client {self.client.name!r} allows {own} "
@@ -138,6 +140,11 @@ class Profile:
                 f"noise is server in the order; the policy of client {self.client.name!r} does not "
                 "allow that (allow_server_noise): the server would see its mean as it is"
             )
+
+
+def _untrained(learner: dict[str, Any]) -> dict[str, Any]:
+    """A learner but for the state of its training, at which no noise depends on it."""
+    return {name: value for name, value in learner.items() if name != "progress"}
 
 
 def own_policy(client: Client, problem: Problem) -> Policy:

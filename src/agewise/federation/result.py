@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,16 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+from agewise.arrays import Array
 from agewise.federation.journal import RECORD, STATEMENT, RunFolder
 from agewise.federation.one_draw import Sum
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
 from agewise.federation.sources import DataSource, SimulatedRecords, present_mean
 from agewise.federation.statement import Statement, published
+from agewise.federation.training import training_of
 from agewise.learning import RidgeModel, judged
-from agewise.loss.estimator import accuracy_of
+from agewise.loss.estimator import accuracy_of, coordinate_gaps
+from agewise.loss.training import is_trained, rehearsals
 from agewise.planning import Plan
 from agewise.planning.plan import RIVALS
 from agewise.report.tables import counted, html_facts, shorten, text_facts
@@ -74,7 +78,7 @@ class RunResult:
         elif isinstance(self.model, RidgeModel):
             model = ", ".join(f"{name}: {value}" for name, value in self.model.facts())
         else:
-            pairs = zip(labels, self.aggregate, strict=True)
+            pairs = zip(labels, self.coordinates()[0], strict=True)
             model = ", ".join(f"{label}: {value:.4g}" for label, value in pairs)
         verdict = self.plan.verdict
         facts = [] if verdict is None else [("verdict on the plan", verdict)]
@@ -86,11 +90,18 @@ class RunResult:
             ("trust", self.statement.trust),
             ("expected loss", f"{self.plan.gap:.6g}"),
             ("nothing collected", f"{self.plan.nothing_collected:.6g}"),
-            (RIVALS[problem.noise], f"{self.plan.classical_fresh:.6g}, server's knowledge used"),
+            (RIVALS[problem.noise], dict(self.plan.facts())[RIVALS[problem.noise]]),
         ]
         if self.realised_loss is not None:
             facts.append(("this run's loss", f"{self.realised_loss:.6g}"))
         return facts
+
+    def coordinates(self) -> tuple[tuple[float, ...], Array]:
+        """What there is to show of the model, coordinate by coordinate, and the standard errors."""
+        problem = self.plan.problem
+        if is_trained(problem):
+            return self.model.vector, np.full(len(self.model.vector), self.model.standard_error)
+        return self.aggregate, np.sqrt(coordinate_gaps(problem, self.plan.ages))
 
     def plot(self, path: Path | str | None = None) -> Figure:
         """Draw the model with error bars, or for a mean who uploaded when; save it to `path`."""
@@ -159,11 +170,7 @@ def conclude(
     result = RunResult(
         run=server.run,
         plan=outcome.plan,
-        model=server.first_plan.problem.learner.decode(
-            np.asarray(outcome.aggregate),
-            server.first_plan.problem.clients[0].process.states,
-            accuracy_of(outcome.plan.problem, outcome.plan.ages, outcome.plan.unheard),
-        ),
+        model=_model(server.first_plan, outcome, server.missing),
         aggregate=outcome.aggregate,
         realised_loss=None if source is None else _realised(server, outcome, source),
         private=server.private,
@@ -178,6 +185,17 @@ def conclude(
         place.write(STATEMENT, result.statement.to_markdown())
         _write_record(place, result.to_dict())
     return result
+
+
+def _model(plan: Plan, outcome: Outcome, missing: Collection[str]) -> Any:
+    """What the learner makes of an aggregate, or has learnt by a step against it."""
+    training = training_of(plan)
+    if training is None:
+        states, followed = plan.problem.clients[0].process.states, outcome.plan
+        accuracy = accuracy_of(followed.problem, followed.ages, followed.unheard)
+        return plan.problem.learner.decode(np.asarray(outcome.aggregate), states, accuracy)
+    training.add(outcome.aggregate, missing)
+    return training.learner.model
 
 
 def _write_record(place: RunFolder, record: dict[str, Any]) -> None:
@@ -206,6 +224,9 @@ def _realised(
     problem = server.first_plan.problem
     if problem.known.kind != "independent":
         return None  # simulated records do not carry what clients share
+    trained = is_trained(problem)
+    if trained and problem.rounds != 1:
+        return None  # no round of a training has a loss of its own
     clients = {client.name: client for client in problem.clients}
     truth: Any = 0.0
     for name, weight, collect_at in outcome.target:
@@ -217,6 +238,9 @@ def _realised(
         truth = truth + weight * present_mean(
             records, client, collect_at, problem.aggregate_at, table
         )
-    error = np.asarray(outcome.aggregate) - truth
+    off = np.asarray(outcome.aggregate) - truth
+    if trained:
+        errors = [np.square(one.first @ off).sum() for one in rehearsals(problem)]
+        return math.fsum(errors) / len(errors)
     states = problem.clients[0].process.states
-    return float(np.square(judged(problem.learner, states, error)).sum())
+    return float(np.square(judged(problem.learner, states, off)).sum())

@@ -14,6 +14,7 @@ import numpy as np
 
 from agewise.errors import InvalidInput
 from agewise.federation.journal import RECORD
+from agewise.federation.training import training_of
 from agewise.learning import judged
 from agewise.loss.estimator import accuracy_of
 from agewise.planning import Plan
@@ -35,7 +36,8 @@ class Round:
 
     `published_at` counts slots from the first round's slot 1. `aggregate` is what this round tells
     by itself, `estimate` what all rounds heard tell together; the gaps are their expected squared
-    errors. The ε's are the largest of any
+    errors. Of a model in training, `estimate` are the coefficients after the round, and the gap is
+    the squared standard error of each. The ε's are the largest of any
     client, all rounds so far counted: `epsilon` about what is promised, `classical` the plain sum.
     None where nothing is private. `realised_loss` and the `truth` that was estimated are known for
     simulated records only.
@@ -70,8 +72,20 @@ class RoundsResult:
     private: bool
 
     @property
+    def model(self) -> Any:
+        """What the learner makes of the last round's estimate."""
+        return self.models[-1]
+
+    @property
     def models(self) -> list[Any]:
-        """What the learner makes of each round's estimate, as accurate as planned."""
+        """What the learner makes of each round's estimate, or has learnt by then."""
+        training = training_of(self.plan)
+        if training is not None:
+            found = []
+            for one in self.rounds:
+                training.add(one.aggregate, one.missing)
+                found.append(training.learner.model)
+            return found
         problem = self.plan.problem
         learner, states = problem.learner, problem.clients[0].process.states
         planned = accuracy_of(problem, self.plan.ages, self.plan.unheard)
@@ -107,13 +121,20 @@ class RoundsResult:
         if last.epsilon is not None and last.classical is not None:
             most = max(one.epsilon or 0.0 for one in self.rounds)
             facts += [
-                ("ε", f"{most:.6g} at most so far, any client; target {plan.problem.epsilon:g}"),
+                ("ε", f"{most:.6g} at most so far, any client; target {_target(plan)}"),
                 ("classical ε", f"{last.classical:.6g} in all, the plain sum"),
             ]
-        facts += [
-            ("expected loss", f"{plan.gap:.6g}{unit} {self._alone}"),
-            ("all rounds heard", f"{last.estimate_gap:.6g}{unit} expected of the last estimate"),
-        ]
+        if training_of(plan) is not None:
+            facts += [
+                ("expected loss", f"{plan.gap:.6g} nats of log loss, in all rounds as planned"),
+                ("standard error", f"{last.estimate_gap**0.5:.6g} of each coefficient, by noise"),
+            ]
+        else:
+            heard = f"{last.estimate_gap:.6g}{unit} expected of the last estimate"
+            facts += [
+                ("expected loss", f"{plan.gap:.6g}{unit} {self._alone}"),
+                ("all rounds heard", heard),
+            ]
         if self.mean_loss is not None:
             facts.append(("mean loss", f"{self.mean_loss:.6g}{unit} of the estimates"))
         facts += [
@@ -133,6 +154,7 @@ class RoundsResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the record of all rounds as plain data."""
         problem = self.plan.problem
+        trained = {} if training_of(self.plan) is None else {"model": self.model.to_dict()}
         return {
             "version": VERSION,
             "run": self.run,
@@ -144,6 +166,7 @@ class RoundsResult:
             "private": self.private,
             "expected_gap": self.plan.gap,
             "mean_loss": self.mean_loss,
+            **trained,
             "rounds": [in_words(asdict(one)) for one in self.rounds],
         }
 
@@ -170,6 +193,12 @@ class RoundsResult:
 
     def _repr_html_(self) -> str:
         return html_facts(self.facts())
+
+
+def _target(plan: Plan) -> str:
+    """The target of a plan, with its δ if it has one."""
+    failing = f" at δ = {plan.problem.delta:g}" if plan.problem.delta else ""
+    return f"{plan.problem.epsilon:g}{failing}"
 
 
 def finished_round(folder: Path) -> Round | None:
@@ -250,7 +279,7 @@ def rounds_statement(result: RoundsResult, last: dict[str, Any] | None) -> str:
         lines += ["**A seeded stand-in for noise was used. Nothing is private.**", ""]
     lines += [
         f"Planned: {rounds_in_words(problem)}; done: {len(rounds):,}. Target ε = "
-        f"{problem.epsilon:g}, about {promise_in_words(problem)}.",
+        f"{_target(result.plan)}, about {promise_in_words(problem)}.",
         "",
         "| client | releases | ε of all of them | classical ε, the plain sum | each release, "
         "classical ε | noise scale |",
@@ -263,6 +292,11 @@ def rounds_statement(result: RoundsResult, last: dict[str, Any] | None) -> str:
             for key in ("total_aged_epsilon", "total_classical_epsilon", "classical_epsilon")
         ]
         told = ["none" if value is None else f"{float(value):.6g}" for value in numbers]
+        failing = one["total_aged_delta"], one["total_classical_delta"], one["classical_delta"]
+        told = [
+            f"{said}, δ {float(failure):.3g}" if failure else said
+            for said, failure in zip(told, failing, strict=True)
+        ]
         scale = f"{one['noise_scale']:.6g}"
         lines.append(f"| {name} | {one['releases']} | {' | '.join(told)} | {scale} |")
     absent = sum(len(one.missing) for one in rounds)

@@ -26,9 +26,8 @@ from agewise.federation.journal import (
     PLAN,
     RECORD,
     ROUNDS,
-    SETTINGS,
     STATEMENT,
-    probe_folder,
+    checked_folder,
     write_whole,
 )
 from agewise.federation.local import refuse_stand_in
@@ -62,6 +61,7 @@ from agewise.federation.sources import (
     present_mean,
     round_seed,
 )
+from agewise.federation.training import training_of
 from agewise.planning import Plan
 from agewise.planning.heard import can_listen
 from agewise.planning.turns import plan_of_round
@@ -116,7 +116,7 @@ def run_rounds(
     if engine == "flower":
         from agewise.federation.flower.rounds import prepare_rounds  # noqa: PLC0415
 
-        place = _checked_folder(folder)
+        place = checked_folder(folder)
         settings = replace(
             settings,
             wait=positive("wait", wait),
@@ -156,7 +156,7 @@ def run_rounds(
     )
     given = sources if isinstance(sources, Mapping) else None
     if folder is not None:
-        place = _checked_folder(folder)
+        place = checked_folder(folder)
         return _begin(plan, settings, count, place, given).carry_out(watch, heard)
     with tempfile.TemporaryDirectory() as temporary:
         return _Fold(plan, settings, count, Path(temporary), given).carry_out(watch, heard)
@@ -253,22 +253,6 @@ def _begin(
     return _Fold(plan, settings, count, place, sources)
 
 
-def _checked_folder(path: Path | str | None) -> Path:
-    """Refuse a folder that holds a run already, or cannot be made."""
-    if path is None:
-        raise InvalidInput("folder", "None", "a folder for the run", "Flower needs one.")
-    folder = Path(path)
-    if (folder / ROUNDS).exists() or (folder / SETTINGS).exists():
-        raise InvalidInput(
-            "run folder",
-            str(folder),
-            "a folder without a run",
-            "Resume that run, or give another folder.",
-        )
-    probe_folder("run folder", folder)
-    return folder
-
-
 class _Fold:
     """A run of many rounds: what each of them is told, and what came of them."""
 
@@ -287,6 +271,7 @@ class _Fold:
             sources = load_readings(settings.readings, last)
         self.sources = sources
         self.hearing = Hearing(plan.problem) if can_listen(plan.problem) else None
+        self.training = training_of(plan)
         self.told: dict[str, Any] | None = None
         """The statement of the last round, with a row for everybody who was ever in one."""
         self.slots: dict[str, int] = {}
@@ -321,7 +306,9 @@ class _Fold:
     ) -> Round:
         """Carry one round out, or go on with it; one that is done is read from its folder."""
         folder, before = self.place / f"{number:05d}", (number - 1) * self.every
-        settings, plan = self._settings(number), plan_of_round(self.plan, number, self.slots)
+        settings = self._settings(number)
+        current = self.plan if self.training is None else self.training.plan
+        plan = plan_of_round(current, number, self.slots)
         record = None
         if plan is not None:
             record = complete_record(folder)
@@ -337,6 +324,8 @@ class _Fold:
             self.slots = later(self.plan, self.slots, released, before)
             if self.hearing is not None:
                 self.hearing.add(released)
+            if self.training is not None:
+                self.training.add(aggregate_of(record), record["missing"])
         done = finished_round(folder)
         if done is None:
             folder.mkdir(exist_ok=True)
@@ -364,6 +353,8 @@ class _Fold:
     def _truth(self, records: Mapping[str, DataSource]) -> tuple[float, ...] | None:
         """The mean of all clients' records at aggregation, where they are simulated."""
         problem, total = self.plan.problem, np.zeros(self.plan.problem.width)
+        if self.training is not None:
+            return None  # nobody knows the model that training aims at
         last = problem.aggregate_at
         for weight, client in zip(problem.weights, problem.clients, strict=True):
             source = records.get(client.name)
@@ -380,6 +371,8 @@ class _Fold:
         estimate, gap = aggregate, float(record["expected_gap"])
         if self.hearing is not None:
             estimate, gap = self.hearing.estimate(slot)
+        if self.training is not None:
+            estimate, gap = self.training.estimate()
         epsilon, classical = spent_of(record["statement"], self.told or record["statement"])
         loss = record["realised_loss"]
         return Round(

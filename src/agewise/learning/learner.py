@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -82,6 +82,31 @@ def judged(learner: Learner, states: Array, vectors: Array) -> Array:
     return np.asarray(vectors * np.sqrt(learner.weights(states)))
 
 
+@runtime_checkable
+class Trained(Learner, Protocol):
+    """A learner whose table depends on the model so far: each round is a step of its training.
+
+    Noise is set for every model, so that it does not depend on what a server sends.
+    """
+
+    def reach(self, norm: Literal[1, 2]) -> float:
+        """No two rows of any model's table are further apart in this norm."""
+        ...
+
+    def step(self, aggregate: ArrayLike, variance: float = 0.0) -> Self:
+        """The learner of the next round; `variance` is that of the noise on each coordinate."""
+        ...
+
+    def untrained(self) -> Self:
+        """The same but for the state of training."""
+        ...
+
+    @property
+    def model(self) -> Any:
+        """What has been learnt so far."""
+        ...
+
+
 def release_table(
     learner: Learner, process: Process, collect_at: int, aggregate_at: int, estimator: Estimator
 ) -> Array:
@@ -97,6 +122,42 @@ def release_table(
     if estimator == "propagated":
         return process.kernel(collect_at, aggregate_at) @ table
     return table
+
+
+def guard_table(
+    learner: Learner,
+    process: Process,
+    collect_at: int,
+    aggregate_at: int,
+    estimator: Estimator,
+    norm: Literal[1, 2],
+) -> Array:
+    """Return the vectors `[S, d]` whose distances are what a release can tell two states apart by.
+
+    Those released, as a rule. Of a learner in training only `reach` is known, whatever the model:
+    any two states may be that far apart in ℓ1, and mixtures of them as far as the mixtures differ.
+    """
+    if not isinstance(learner, Trained):
+        return release_table(learner, process, collect_at, aggregate_at, estimator)
+    half, mixed = learner.reach(norm) / 2, np.eye(process.states.size)
+    if estimator == "propagated":
+        mixed = process.kernel(collect_at, aggregate_at)
+    return np.asarray(half * mixed)
+
+
+def guarded_sensitivities(
+    guard: Array, samples: Array, learner: Learner, states: Array, norm: Literal[1, 2]
+) -> Array:
+    """`sensitivities`, from the vectors that `guard_table` gives; for every model in training.
+
+    The guard is exact but the released vectors are rounded: each coordinate of a mixture of S rows
+    by S + 2 ulps, of a mean by two more, twice.
+    """
+    if not isinstance(learner, Trained):
+        return sensitivities(guard, samples, norm)
+    width = learner.table(states).shape[1]
+    rounded = 4 * (states.size + 4) * width * np.spacing(learner.reach(norm))
+    return np.asarray(sensitivities(guard, samples, 1) + rounded)
 
 
 def average(records: ArrayLike, states: Array, release: Array, samples: int) -> tuple[Array, int]:

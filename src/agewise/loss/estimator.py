@@ -20,6 +20,7 @@ from agewise.loss.tables import (
     one_draw_of,
     schedule_cells,
 )
+from agewise.loss.training import rehearsals, training_tables
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Problem
 from agewise.terms import SlotTable, noise_power
@@ -72,6 +73,24 @@ def estimator_of(
         draw = float((problem.weights * needs).max())
         gap += one_draw_of(problem) * draw**2
     return Estimator(gains, np.zeros(problem.width), gap, draw)
+
+
+def rehearsed_gaps(problem: Problem, slots: Sequence[int]) -> list[float]:
+    """The gap of a schedule of a training by each of its rehearsals; their mean is the gap."""
+    tables = cost_tables(problem)
+    rows, columns, gaps = np.arange(len(slots)), np.asarray(slots) - 1, []
+    variance = MECHANISMS[problem.mechanism].variance
+    scales = problem.weights * np.array(
+        [table.scale[t] for table, t in zip(tables.slots, columns.tolist(), strict=True)]
+    )
+    if problem.noise == "server":
+        scales = scales.max(keepdims=True)
+    for one in rehearsals(problem):
+        own = training_tables(problem, tables.slots, [one])
+        bias = own.bias[rows, columns].sum(axis=0)
+        noise = own.power * float(variance(scales).sum())
+        gaps.append(noise + float(own.spread[rows, columns].sum() + np.square(bias).sum()))
+    return gaps
 
 
 def best_of(

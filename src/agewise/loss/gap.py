@@ -9,8 +9,17 @@ from numpy.typing import ArrayLike
 
 from agewise.knowledge.estimate import nothing_heard
 from agewise.loss.estimator import best_of, estimator_of
-from agewise.loss.tables import all_moments, cost_tables, known_tables, schedule_cells
+from agewise.loss.tables import (
+    all_moments,
+    cost_tables,
+    known_tables,
+    noise_counts,
+    schedule_cells,
+)
+from agewise.loss.training import is_trained, training_tables
+from agewise.mechanism import MECHANISMS
 from agewise.problem import Problem
+from agewise.terms import terms
 
 
 def loss_gap(problem: Problem, ages: ArrayLike) -> float:
@@ -40,6 +49,9 @@ def nothing_collected(problem: Problem, ages: ArrayLike) -> float:
     _, columns = schedule_cells(problem, ages)
     if problem.estimator == "best":  # whose tables a plan has made already
         return nothing_heard(known_tables(problem).gains, columns)
+    if is_trained(problem):
+        fresh = training_tables(problem, cost_tables(problem).slots).own
+        return float(fresh[np.arange(len(columns)), columns].sum())
     own, common = 0.0, np.zeros(1)
     moments = all_moments(problem, tables=cost_tables(problem).slots, by_loss=True)
     parts = zip(problem.weights, moments, columns.tolist(), strict=True)
@@ -58,6 +70,8 @@ def classical_fresh(problem: Problem) -> float:
     """
     if problem.rounds is None:  # no share of a budget is left for a release without end
         return nothing_collected(problem, [0] * len(problem.clients))
+    if is_trained(problem):
+        return _classical_training(problem)
     share = float(problem.rounds)
     members = [
         replace(client, turn=1, epsilon=None if client.epsilon is None else client.epsilon / share)
@@ -66,6 +80,7 @@ def classical_fresh(problem: Problem) -> float:
     alone = problem.replace(
         clients=members,
         epsilon=problem.epsilon / share,
+        delta=None if problem.delta is None else problem.delta / share,
         estimator="best",
         capacity=None,
         objective="exact",
@@ -75,3 +90,24 @@ def classical_fresh(problem: Problem) -> float:
     )
     known = known_tables(alone, (problem.aggregate_at,))
     return best_of(alone, known, np.zeros(len(alone.clients), dtype=np.intp), (), {}).gap
+
+
+def _classical_training(problem: Problem) -> float:
+    """The loss of a training on fresh records whose rounds share the target: noise alone."""
+    mechanism, last = MECHANISMS[problem.mechanism], problem.aggregate_at
+    needs = []
+    for client in problem.clients:
+        target = problem.target_of(client)
+        share = replace(
+            target,
+            epsilon=target.epsilon / (problem.rounds or 1),
+            delta=target.delta / (problem.rounds or 1),
+            rounds=1,
+            every=None,
+            promise="present",
+        )
+        needs.append(terms(client, share, problem.learner, "plain", last, last).scale)
+    scales = problem.weights * np.array(needs)
+    if problem.noise == "server":
+        scales = scales.max(keepdims=True)
+    return noise_counts(problem) * float(mechanism.variance(scales).sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,6 +18,7 @@ from agewise.knowledge import Asked, Moments, independent_moments
 from agewise.knowledge.estimate import GainTables
 from agewise.knowledge.one_draw import collapsed
 from agewise.learning import Learner, counts_together, judged
+from agewise.loss.training import is_trained, rehearsals, training_tables
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Client, Problem
 from agewise.terms import SlotTable, noise_power, slot_table
@@ -41,19 +43,30 @@ class CostTables:
     slots: tuple[SlotTable, ...]
 
 
-@lru_cache(maxsize=16)
 def cost_tables(problem: Problem) -> CostTables:
-    """Return u and b of every client and slot, with the noise that meets the target there."""
+    """Return u and b of every client and slot, with the noise that meets the target there.
+
+    Those of a training are for the whole of it, wherever it stands.
+    """
+    return _cost_tables(problem.untrained())
+
+
+@lru_cache(maxsize=16)
+def _cost_tables(problem: Problem) -> CostTables:
     alike = [_likeness(c) for c in problem.clients]
     kinds = dict(zip(alike, problem.clients, strict=True))  # clients alike share their tables
     known = {key: slot_table(client, problem) for key, client in kinds.items()}
     learner = problem.learner
-    moments = {key: _moments(client, learner, known[key]) for key, client in kinds.items()}
     slots = tuple(known[key] for key in alike)
     weights = problem.weights
-    counts = float(learner.weights(problem.clients[0].process.states).sum())
-    bias = np.stack([moments[key][0] for key in alike]) * weights[:, None, None]
-    spread = np.stack([moments[key][1] for key in alike]) * weights[:, None] ** 2
+    if is_trained(problem):
+        training = training_tables(problem, slots)
+        bias, spread, counts = training.bias, training.spread, training.power
+    else:
+        moments = {key: _moments(client, learner, known[key]) for key, client in kinds.items()}
+        counts = float(learner.weights(problem.clients[0].process.states).sum())
+        bias = np.stack([moments[key][0] for key in alike]) * weights[:, None, None]
+        spread = np.stack([moments[key][1] for key in alike]) * weights[:, None] ** 2
     power = [
         noise_power(problem, client, table.scale)
         for client, table in zip(problem.clients, slots, strict=True)
@@ -79,8 +92,15 @@ def _likeness(client: Client) -> tuple[Any, ...]:
 
 def one_draw_of(problem: Problem) -> float:
     """The loss of one draw of noise of scale 1, added to every coordinate of the model."""
-    counts = problem.learner.weights(problem.clients[0].process.states)
-    return float(MECHANISMS[problem.mechanism].variance(np.asarray(1.0)) * counts.sum())
+    return float(MECHANISMS[problem.mechanism].variance(np.asarray(1.0))) * noise_counts(problem)
+
+
+def noise_counts(problem: Problem) -> float:
+    """What noise of variance 1 on every coordinate of what is aggregated costs."""
+    if is_trained(problem):
+        several = rehearsals(problem)
+        return math.fsum(one.power for one in several) / len(several)
+    return float(problem.learner.weights(problem.clients[0].process.states).sum())
 
 
 def all_moments(

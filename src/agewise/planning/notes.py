@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from agewise.learning import counts_together
+from agewise.loss.estimator import rehearsed_gaps
+from agewise.loss.training import is_trained, rehearsals
 from agewise.planning.plan import Assignment
 from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.problem import Problem
@@ -53,6 +55,13 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
         notes.append(
             f"Not every round is taken part in by {_listed(rare)}, but one in so many: the loss is "
             "the mean over all rounds, from the last release of each."
+        )
+    if is_trained(problem):
+        notes.append(
+            "The loss is the log loss (nats) of the trained model above that of a training on "
+            "fresh records without noise, to first order, by the mean of "
+            f"{len(rehearsals(problem))} rehearsals; its standard error over them is "
+            f"{_rehearsed_error(problem, assignments):.2g}."
         )
     if problem.estimator == "best" or problem.known.kind != "independent":
         notes.append(
@@ -109,6 +118,12 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
             f"above {BARE:g}): only their present values are protected."
         )
     return notes
+
+
+def _rehearsed_error(problem: Problem, assignments: Sequence[Assignment]) -> float:
+    """The standard error of the loss of a training, over its rehearsals."""
+    gaps = rehearsed_gaps(problem, [one.collect_at for one in assignments])
+    return float(np.std(gaps, ddof=1) / math.sqrt(len(gaps)))
 
 
 def _odds(epsilon: float) -> str:

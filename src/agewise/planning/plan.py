@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from agewise.arrays import Array
+from agewise.learning import Learner
 from agewise.loss.bound import Evaluation
+from agewise.loss.tables import noise_counts
+from agewise.loss.training import is_trained
 from agewise.mechanism import MECHANISMS
 from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.planning.proof import Proof, proof_to_data
@@ -95,6 +98,10 @@ class Plan:
     promised: dict[str, float] = field(default_factory=dict)
     proof: Proof | None = field(default=None, compare=False)
     certificate: Certificate | None = field(default=None, compare=False)
+
+    def at(self, learner: Learner) -> Plan:
+        """The same plan for another round of a training, at the model so far."""
+        return replace(self, problem=self.problem.replace(learner=learner))
 
     @property
     def relative_gap(self) -> float | None:
@@ -249,9 +256,12 @@ class Plan:
         """How much of the loss is noise: of every client, or of the server's one draw."""
         problem = self.problem
         variance = MECHANISMS[problem.mechanism].variance
-        counts = problem.learner.weights(problem.clients[0].process.states)
         if self.draw_scale is not None:
-            return float(variance(np.asarray(self.draw_scale)) * counts.sum())
+            return float(variance(np.asarray(self.draw_scale))) * noise_counts(problem)
+        if is_trained(problem):
+            power = variance(self._scales() * problem.weights).sum()
+            return float(power) * noise_counts(problem)
+        counts = problem.learner.weights(problem.clients[0].process.states)
         gains = np.asarray(self.gains, float).reshape(len(self.assignments), -1)
         many = np.array([client.members for client in problem.clients])
         power = variance(self._scales()) / many
@@ -282,7 +292,8 @@ class Plan:
             facts.append(("ε is about", promise_in_words(self.problem)))
         capacity = self.problem.capacity
         crowded = capacity is not None and capacity < len(self.assignments)
-        fresh = f"{self.classical_fresh:.6g}{square}, server's knowledge used"
+        fresh = f"{self.classical_fresh:.6g}{square}, "
+        fresh += "noise alone" if is_trained(self.problem) else "server's knowledge used"
         facts += [
             ("loss gap", f"{self.gap:.6g}{square}, {self._noise_words()}"),
             *self._heard_fact(),

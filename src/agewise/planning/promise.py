@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agewise.learning import release_table
+from agewise.learning import guard_table
+from agewise.mechanism import MECHANISMS
 from agewise.privacy.steady import Promise, steady_epsilon
 from agewise.problem import Problem
 from agewise.report.tables import counted
@@ -41,12 +42,13 @@ def epsilon_after(plan: Plan, rounds: int | None, promise: Promise) -> float:
     for client, one in zip(problem.clients, plan.assignments, strict=True):
         if one.classical_epsilon == 0:
             continue
-        table = release_table(
+        table = guard_table(
             problem.learner,
             client.process,
             one.collect_at,
             problem.aggregate_at,
             problem.estimator,
+            MECHANISMS[problem.mechanism].norm,
         )
         method, _ = adversary(client, problem.mixing)
         own = problem.target_of(client)

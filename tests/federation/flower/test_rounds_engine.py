@@ -102,6 +102,19 @@ def test_guarantee_a_node_answers_in_its_turn_only(tmp_path):
                 node.refuse_round(order, None)
 
 
+def test_guarantee_a_model_trained_on_flower_is_the_local_engines(tmp_path, federation):
+    chain = aw.birth_death(0.3, 0.4, [1, 2, 5])
+    clients = [aw.Client(name, chain, samples=50) for name in ("north", "south")]
+    learner = aw.Logistic([[1.0], [-1.5], [0.5]], ["no", "yes", "yes"], clip=0.5)
+    problem = aw.Problem(clients, 3, 1.0, estimator="plain", learner=learner, rounds=3, every=3)
+    plan, rng = aw.plan(problem), np.random.default_rng
+    result = run_rounds(plan, rng(11), engine="flower", folder=tmp_path / "run")
+    alone = run_rounds(plan, rng(11), folder=tmp_path / "local")
+    assert rounds_of(result) == rounds_of(alone)
+    assert result.model == alone.model
+    assert not check_run(tmp_path / "run" / "00003").differences
+
+
 def test_guarantee_private_rounds_on_flower_have_the_local_engines_totals(tmp_path, federation):
     result = run_rounds(PLAN, engine="flower", rounds=3, folder=tmp_path / "run", starts_at=EVERY)
     alone = run_rounds(PLAN, rounds=3, folder=tmp_path / "local", starts_at=EVERY)

@@ -77,7 +77,7 @@ class FlowerRounds:
     ) -> RunResult:
         """Submit a round and wait for its result, or go on with what was submitted."""
         if (folder / SETTINGS).exists():
-            opened, _, settings = RunFolder.reopen(folder)
+            opened, plan, settings = RunFolder.reopen(folder)
         else:
             settings = self._timed(settings, before)
             if self.federation.own:  # so that `agewise check` finds them from a round's folder

@@ -1,0 +1,88 @@
+"""The clients of a problem, as frozen, checked data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from agewise.arrays import Array
+from agewise.checks import positive, whole
+from agewise.errors import InvalidInput
+from agewise.process import Process
+from agewise.process.joint import as_law
+
+LARGEST_SLOT = 100_000
+"""Slots beyond which tables by slot make no sense."""
+
+
+MOST_MEMBERS = 10**8
+"""Clients alike behind one gateway."""
+
+
+LONGEST_NAME = 200
+"""Letters of a client's name."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client: how its records change, their law when it collects, how many it collects.
+
+    `law` None means the process's own law (stationary, or periodic). `weight` is its share of
+    the aggregate; None means in proportion to `samples`. `epsilon` is its own target; None means
+    that of the problem. Of many rounds it takes part in the first and every `turn`-th after it.
+    `members` are so many clients alike behind one gateway: each has `samples` records, its own
+    noise and its own account, and the gateway sends the mean of what they release.
+    """
+
+    name: str
+    process: Process
+    law: ArrayLike | None = None
+    samples: int = 100
+    weight: float | None = None
+    epsilon: float | None = None
+    turn: int = 1
+    members: int = 1
+
+    def __post_init__(self) -> None:
+        if (
+            not isinstance(self.name, str)
+            or not self.name.strip()
+            or not self.name.isprintable()
+            or len(self.name) > LONGEST_NAME
+        ):
+            raise InvalidInput(
+                "client name", repr(self.name), f"1 to {LONGEST_NAME} printable letters"
+            )
+        if not isinstance(self.process, Process):
+            raise InvalidInput(
+                f"process of client {self.name!r}",
+                repr(self.process),
+                "a MarkovChain, a PeriodicChain or another Process",
+            )
+        object.__setattr__(
+            self, "samples", whole(f"samples of client {self.name!r}", self.samples, 1)
+        )
+        if self.law is not None:
+            law = as_law(f"law of client {self.name!r}", self.law, self.process.states.size)
+            object.__setattr__(self, "law", tuple(law.tolist()))
+        if self.weight is not None:
+            share = positive(f"weight of client {self.name!r}", self.weight)
+            object.__setattr__(self, "weight", share)
+        if self.epsilon is not None:
+            own = positive(f"epsilon of client {self.name!r}", self.epsilon)
+            object.__setattr__(self, "epsilon", own)
+        turn = whole(f"turn of client {self.name!r}", self.turn, 1, LARGEST_SLOT)
+        object.__setattr__(self, "turn", turn)
+        many = whole(f"members of client {self.name!r}", self.members, 1, MOST_MEMBERS)
+        object.__setattr__(self, "members", many)
+
+    @property
+    def records(self) -> int:
+        """How many records there are, of all members."""
+        return self.samples * self.members
+
+    def law_at(self, slot: int) -> Array:
+        """The law of a record that is collected in `slot`."""
+        return self.process.law(slot) if self.law is None else np.asarray(self.law)
