@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 import agewise as aw
 
@@ -389,6 +390,39 @@ def test_releases_that_never_reached_the_server_count_as_released(tmp_path):
     assert f"Go on with: agewise run --resume {folder}" in _aftermath(folder)
     (folder / "run.json").write_text("{")
     assert f"{folder} cannot be read" in _aftermath(folder)
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "deploy"])
+def test_learners_that_need_a_table_belong_in_the_file(tmp_path, command):
+    words = ["deploy", "init", tmp_path / "fed"] if command == "deploy" else [command]
+    done = run(*words, "london", "--learner", "ridge")
+    assert done.returncode == 2
+    told = " ".join(done.stderr.split())
+    assert "--learner is ridge; allowed: mean or histogram. Say in the scenario file" in told
+    assert not list(tmp_path.iterdir())
+    other = run("plan", "--learner", "median")
+    assert other.returncode == 2
+    assert "one of mean, histogram" in " ".join(other.stderr.split())
+
+
+def test_a_ridge_regression_from_a_scenario_file(tmp_path):
+    path = tmp_path / "homes.toml"
+    problem = aw.scenarios.london().replace(
+        learner=aw.Ridge([0, 1, 3, 2], [20, 50, 100, 200], names=["rooms"]), epsilon=1.0
+    )
+    path.write_text(aw.dump_scenario(problem), encoding="utf-8")
+    done = run("run", path, "--seed", 1, "--out", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    assert "rooms: " in done.stdout
+    folder = next((tmp_path / "runs").iterdir())
+    assert run("check", folder).returncode == 0
+    assert run("compare", path).returncode == 0
+    document = tomllib.loads(path.read_text())
+    document["learner"]["features"] = [[1.0], [1.0], [1.0], [1.0]]
+    path.write_text(tomli_w.dumps(document))
+    bad = run("plan", path)
+    assert bad.returncode == 2
+    assert "feature 'rooms' is 1 in every state" in " ".join(bad.stderr.split())
 
 
 def test_a_deployment_is_laid_out_for_the_choices_given(tmp_path):

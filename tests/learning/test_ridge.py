@@ -51,9 +51,19 @@ def test_without_noise_the_model_is_the_ridge_regression_of_the_records():
     np.testing.assert_allclose(model.coefficients, slopes, rtol=1e-9)
     assert model.intercept == pytest.approx(275 + found[0] - slopes @ middle)
     assert model.regularisation == RIDGE.penalty
+    assert model.labels_within == (200.0, 350.0)
     assert model.note == ""
     assert model.standard_errors == (0.0, 0.0)
     assert RIDGE.decode(LAW @ RIDGE.table(STATES), STATES).standard_errors is None
+
+
+@pytest.mark.parametrize("penalty", [1e-4, 0.3, 1.0, 4.0, 100.0])
+def test_without_noise_nothing_is_lifted_though_features_repeat_each_other(penalty):
+    twins = aw.Ridge([[0, 0], [1, 1], [2, 2]], [1, 5, 2], penalty=penalty)
+    states = np.arange(3.0)
+    for shares in np.vstack([np.eye(3), np.full(3, 1 / 3)]):
+        model = twins.decode(shares @ twins.table(states), states)
+        assert model.regularisation == twins.penalty
 
 
 def test_entries_and_matrices_are_one_another():
@@ -317,6 +327,47 @@ def test_guarantee_no_two_records_are_further_apart_than_the_reach(norm, width):
         apart = np.linalg.norm(told[:, None] - told, ord=norm, axis=2)
         worst = max(worst, float(apart.max()))
     assert 0.75 * record_reach(width, norm) < worst <= record_reach(width, norm)
+
+
+def furthest(width, norm):
+    """The bound in closed form, by the product c of two rows of length 1; labels −1 or 1."""
+    c = np.linspace(-1, 1, 200_001)
+    apart, together = np.sqrt(2 - 2 * c), np.sqrt(2 + 2 * c)
+    if norm == 2:
+        same = (2 + EMPHASIS**2) * apart**2 + 2 - 2 * c**2
+        other = 2 * apart**2 + 2 - 2 * c**2 + EMPHASIS**2 * (4 + together**2)
+        return math.sqrt(max(same.max(), other.max()))
+    squares = math.sqrt(width * (width + 1) / 2) * np.sqrt(2 - 2 * c**2)
+    root = math.sqrt(width)
+    same = (math.sqrt(2) + EMPHASIS) * root * apart + squares
+    other = math.sqrt(2) * root * apart + squares + EMPHASIS * (2 + root * together)
+    return max(same.max(), other.max())
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("width", [1, 2, 4, 10, 30, 200])
+def test_guarantee_the_reach_is_the_closed_form_on_the_safe_side(norm, width, monkeypatch):
+    wanted = furthest(width, norm)
+    assert wanted <= record_reach(width, norm) <= 1.001 * wanted
+    for angles in (2, 3, 5, 8):  # whatever lies between the angles that are tried
+        monkeypatch.setattr("agewise.learning.ridge_records.ANGLES", angles)
+        assert record_reach(width, norm) >= wanted
+
+
+@pytest.mark.parametrize("delta", [None, 1e-6])
+def test_the_errors_of_a_fit_to_records_are_those_of_many_draws(delta):
+    rng = np.random.default_rng(9)
+    rows = rng.uniform(-1, 1, (3000, 1))
+    labels = 0.5 * rows[:, 0]
+    models = [
+        fit_ridge(
+            rows, labels, bounds=(-1, 1), label_bounds=(-1, 1), epsilon=3, delta=delta, rng=rng
+        )
+        for _ in range(1500)
+    ]
+    spread = np.std([[m.intercept, *m.coefficients] for m in models], axis=0)
+    told = np.mean([[m.intercept_error, *m.standard_errors] for m in models], axis=0)
+    np.testing.assert_allclose(told, spread, rtol=0.1)
 
 
 @pytest.mark.parametrize("delta", [None, 1e-6])

@@ -193,8 +193,9 @@ def solve(
         level = SPREAD * math.sqrt(variance.sum(axis=1).max())
     ridge = penalty * np.diag([0.0, *np.ones(size - 1)])
     values: Array = np.linalg.eigvalsh(moments + ridge).astype(np.float64)
-    # Without noise no eigenvalue is below penalty/2, for rows have length 1 at most.
-    lift = max(0.0, max(level, penalty / 2) - float(values[0]))
+    # Without noise no eigenvalue is below that, for rows have length 1 at most.
+    least = min(penalty, 1.0) / 4
+    lift = max(0.0, max(level, least) - float(values[0]))
     inverse = np.linalg.inv(moments + ridge + lift * np.eye(size))
     found = inverse @ products
     to_units = _to_units(scaling)
