@@ -71,6 +71,9 @@ def test_a_step_is_against_the_gradient_and_iterates_are_averaged():
     assert second.model.rounds == 2
     assert learner.model.vector == (1.0, 0.0, -1.0)
     assert learner.decode(np.array([0.2, 0.4, 0.0]), STATES) == first.model
+    assert (learner.model.rounds, first.model.standard_error) == (0, 0.0)
+    free = aw.Logistic(X, [0, 1, 1, 0], rate=1.0, penalty=0, coefficients=[1.0, 2.0, 3.0])
+    assert np.allclose(free.step([0.0, 0.0, 0.0]).current, [1.0, 2.0, 3.0])
 
 
 def test_default_steps_train_a_model_that_is_as_good_as_the_optimum():
