@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEEDS := tests/federation/test_faults.py::test_many_more_seeds
 
-.PHONY: run pictures test test-all check bench clean
+.PHONY: run pictures test test-all check bench figures clean
 
 run: .venv/.installed
 	$(BIN)/agewise plan --out out
@@ -29,6 +29,9 @@ check: .venv/.installed-dev
 
 bench: .venv/.installed-dev
 	$(BIN)/python -m benchmarks
+
+figures: .venv/.installed-dev
+	$(BIN)/python -m benchmarks docs
 
 clean:
 	rm -rf .venv out build dist

@@ -15,6 +15,7 @@ import agewise.fitting.coverage as recorded
 from agewise.arrays import Array
 from agewise.process.asymptotic import asymptotic_limits, critical_value
 from agewise.process.limits import table_sticks
+from benchmarks.recording import Row, Tables
 
 Kinds = NDArray[np.intp]
 """The kind of each day."""
@@ -122,7 +123,7 @@ def covered(case: Case, weeks: int, repetitions: int, seed: int = 0) -> recorded
     )
 
 
-def main() -> None:
+def main() -> Tables:
     rows = [covered(case, weeks, REPETITIONS) for case in cases() for weeks in WEEKS]
     file = Path(recorded.__file__).with_name("coverage.json")
     lines = ",\n".join(f" {json.dumps(asdict(row))}" for row in rows)
@@ -135,3 +136,8 @@ def main() -> None:
             f"| {row.case} | {row.weeks} | {row.delta:.2f} | {row.mean_limit:.2f} | {row.covered:.1%} |"
         )
     print(f"wrote {file}")
+    shown: dict[str, Row] = {}
+    for row in rows:
+        line = shown.setdefault(row.case, {"simulated": row.case, "Δ": f"{row.delta:.2f}"})
+        line[f"{row.weeks} weeks"] = f"{row.mean_limit:.2f}, {100 * row.covered:.1f} %"
+    return {"covered": list(shown.values())}

@@ -8,6 +8,7 @@ import numpy as np
 
 import agewise as aw
 from agewise.planning import Plan
+from benchmarks.recording import Row, Tables
 
 CLIENTS = 10_000
 
@@ -24,7 +25,7 @@ def plain_loop(plan: Plan) -> float:
     return float(model)
 
 
-def main() -> None:
+def main() -> Tables:
     rng = np.random.default_rng(0)
     rates = rng.uniform(0.05, 0.45, (50, 2)).tolist()
     chains = [aw.birth_death(up, down, [20, 50, 100, 200]) for up, down in rates]
@@ -35,6 +36,9 @@ def main() -> None:
     begun = time.perf_counter()
     plain_loop(plan)
     loop = time.perf_counter() - begun
+    rows: list[Row] = [
+        {"": "plain loop", "times the plain loop": 1.0, "clients per second": CLIENTS / loop}
+    ]
     print(f"{'plain loop':34} {CLIENTS / loop:8.0f} clients/s")
     with tempfile.TemporaryDirectory() as folder:
         for name, choices in (
@@ -50,3 +54,11 @@ def main() -> None:
                 f"   loss {result.realised_loss:.3g}, expected {plan.gap:.3g}",
                 flush=True,
             )
+            rows.append(
+                {
+                    "": name,
+                    "times the plain loop": took / loop,
+                    "clients per second": CLIENTS / took,
+                }
+            )
+    return {"runs": rows}

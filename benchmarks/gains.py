@@ -11,6 +11,7 @@ import numpy as np
 from agewise.arrays import Array
 from agewise.knowledge.estimate import GainTables, gain_objective
 from agewise.scheduling import check_gains, exhaustive, gain_search, solve_gains
+from benchmarks.recording import Row, Tables
 
 
 def small(rng: np.random.Generator) -> GainTables:
@@ -47,7 +48,7 @@ def large(clients: int, slots: int, factors: int) -> GainTables:
     )
 
 
-def small_problems(count: int = 1000) -> None:
+def small_problems(count: int = 1000) -> Row:
     tried, gain_search.TRIED = gain_search.TRIED, 0  # else they are simply tried
     rng = np.random.default_rng(2)
     optimal = above = 0
@@ -66,9 +67,18 @@ def small_problems(count: int = 1000) -> None:
         f"bound above the optimum in {above}, below it by {np.median(open_gaps):.1g} (median), "
         f"{max(open_gaps):.2g} (most)"
     )
+    return {
+        "random small problems": count,
+        "optimum found": optimal,
+        "worst above it": worst,
+        "bound above the optimum": above,
+        "bound below it, median": float(np.median(open_gaps)),
+        "bound below it, most": max(open_gaps),
+    }
 
 
-def large_problems() -> None:
+def large_problems() -> list[Row]:
+    rows: list[Row] = []
     print("clients  slots  factors  relative gap  passes  seconds  check (s)  GiB")
     for clients, slots, factors in ((1_000, 48, 2), (10_000, 48, 6), (1_000_000, 48, 1)):
         tables = large(clients, slots, factors)
@@ -83,12 +93,25 @@ def large_problems() -> None:
             f"{middle - start:.1f}  {end - middle:.1f} {'holds' if checked.holds else 'FAILS'}  "
             f"{memory:.2f}"
         )
+        rows.append(
+            {
+                "clients": clients,
+                "slots": slots,
+                "factors": factors,
+                "relative gap": found.relative_gap or 0.0,
+                "passes": found.iterations,
+                "certificate": "holds" if checked.holds else "FAILS",
+                "search (s)": middle - start,
+                "check (s)": end - middle,
+                "memory so far (GiB)": memory,
+            }
+        )
         del tables
+    return rows
 
 
-def main() -> None:
-    large_problems()
-    small_problems()
+def main() -> Tables:
+    return {"large": large_problems(), "small": [small_problems()]}
 
 
 if __name__ == "__main__":

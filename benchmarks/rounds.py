@@ -17,6 +17,7 @@ from agewise.privacy.pairwise import Rows, aged_losses, release_losses
 from agewise.privacy.sharp import ROWS_OFF
 from agewise.process import stationary_laws
 from agewise.process.joint import backward_rows, rounding
+from benchmarks.recording import Row, Tables
 
 CLIENTS, KINDS, ROUNDS = 1_000_000, 1_000, 365
 STATES = np.array([20.0, 50.0, 100.0, 200.0])
@@ -42,7 +43,7 @@ def rows_of(chains: list[aw.MarkovChain], gaps: NDArray[np.int64]) -> Rows:
     return Rows(table, np.array([ROWS_OFF * rounding(int(g), STATES.size) for g in gaps]))
 
 
-def ledger_costs() -> None:
+def ledger_costs() -> Row:
     """Milliseconds to decide about and record one more release, after few and after many."""
     chain = aw.birth_death(0.1, 0.2, STATES)
     spent = aw.affordable_epsilon(chain, 10, 0.1, promise="present")
@@ -81,10 +82,17 @@ def ledger_costs() -> None:
     print("one more release in a ledger in memory, promise present, median of 20")
     print(f"  after 10 events    {few:8.2f} ms")
     print(f"  after {RELEASES:,} events{many:8.2f} ms; the whole account anew takes {anew:.1f} s")
+    return {
+        "events": RELEASES,
+        "one more release, over that after 10 events": many / few,
+        "after 10 events (ms)": few,
+        "after all (ms)": many,
+        "the whole account anew (s)": anew,
+    }
 
 
-def main() -> None:
-    ledger_costs()
+def main() -> Tables:
+    ledger = ledger_costs()
     rng = np.random.default_rng(1)
     chains, gaps, spent = kinds(rng)
     kind_of = rng.integers(0, KINDS, CLIENTS)
@@ -114,6 +122,17 @@ def main() -> None:
     print(f"  for ever           {1000 * single:8.1f} ms for one kind by steady_epsilon")
     above = bounds / worst[-1][:CHECKED] - 1
     print(f"  that bound is above the account by {above.min():.1e} to {above.max():.1e} of it")
+    account: Row = {
+        "clients": CLIENTS,
+        "kinds": KINDS,
+        "rounds": ROUNDS,
+        "classical sum over the account, median": float(np.median(ratio)),
+        "bound for ever over the account, at most": 1 + float(above.max()),
+        "all accounts (s)": seconds,
+        "one kind, for ever (ms)": 1000 * single,
+        "memory (GiB)": memory,
+    }
+    return {"ledger": [ledger], "account": [account]}
 
 
 if __name__ == "__main__":

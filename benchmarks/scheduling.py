@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 from ortools.sat.python import cp_model
+from rich.progress import track
 
 import agewise as aw
 from agewise.arrays import Array
 from agewise.loss import cost_tables
 from agewise.loss.batch import chain_tables
 from agewise.report.drawing import COLOURS, MARKERS, save
-from agewise.scheduling import check_schedule, exhaustive, table_objective
+from agewise.scheduling import Schedule, check_schedule, exhaustive, table_objective
+from benchmarks.recording import Row, Tables
 
 STATES = [20, 50, 100, 200]
 PICTURE = Path(__file__).parents[1] / "docs" / "images"
@@ -34,9 +36,15 @@ def population(clients: int, rng: np.random.Generator) -> tuple[Array, Array, Ar
     return chains, rng.dirichlet(np.ones(4), clients), rng.integers(50, 500, clients).astype(float)
 
 
-def chain_built(clients: int, slots: int, rng: np.random.Generator, estimator: Any) -> Any:
+def chain_built(
+    clients: int,
+    slots: int,
+    rng: np.random.Generator,
+    estimator: Any,
+    calibration: Any = "formula",
+) -> Any:
     chains, laws, samples = population(clients, rng)
-    choices = {"estimator": estimator, "calibration": "formula"}
+    choices = {"estimator": estimator, "calibration": calibration}
     return chain_tables(chains, STATES, samples, slots, 0.1, laws=laws, **choices)
 
 
@@ -93,10 +101,10 @@ def local_search(u: Array, b: Array) -> float:
     return float(u[rows, columns].sum() + total**2)
 
 
-def small_problems() -> None:
+def small_problems() -> Tables:
     rng = np.random.default_rng(0)
     equal = proven = 0
-    for _ in range(1000):
+    for _ in track(range(1000), "small problems", transient=True):
         clients, slots = int(rng.integers(1, 6)), int(rng.integers(2, 9))
         shape = (
             (clients, slots) if rng.random() < 0.5 else (clients, slots, int(rng.integers(2, 4)))
@@ -108,12 +116,15 @@ def small_problems() -> None:
         equal += abs(found.objective - best.objective) <= 1e-12 * abs(best.objective)
         proven += found.relative_gap == 0
     print(f"1,000 random small problems: {equal} equal to exhaustive search, {proven} with gap 0")
+    return {
+        "small": [{"random small problems": 1000, "equal to exhaustive": equal, "gap 0": proven}]
+    }
 
 
-def thirty_clients() -> None:
+def thirty_clients() -> Tables:
     proven, worst, slowest, total = 0, 0.0, 0.0, 0.0
     peers = []
-    for seed in range(100):
+    for seed in track(range(100), "thirty clients", transient=True):
         rng = np.random.default_rng(seed)
         estimator = "plain" if seed % 2 else "propagated"
         u, b = varied_problem(rng, estimator)
@@ -146,6 +157,26 @@ def thirty_clients() -> None:
             f"  {gap:22.1e} {seconds:6.2f} {peer_gap:14.1e} {peer_time:6.1f} {ratio:12.6f} "
             f"{greedy:12.4f}"
         )
+    rows: list[Row] = [
+        {
+            "problem": number,
+            "its objective over ours: CP-SAT": ratio,
+            "greedy": greedy,
+            "gap, ours": gap,
+            "gap, CP-SAT": peer_gap,
+            "ours (s)": seconds,
+            "CP-SAT (s)": peer_time,
+        }
+        for number, (gap, seconds, peer_gap, peer_time, ratio, greedy) in enumerate(peers, 1)
+    ]
+    all_of_them: Row = {
+        "problems": 100,
+        "proven to 1e-9": proven,
+        "worst gap": worst,
+        "all (s)": total,
+        "slowest (s)": slowest,
+    }
+    return {"thirty": [all_of_them], "thirty_peers": rows}
 
 
 def varied_problem(rng: np.random.Generator, estimator: Any) -> tuple[Array, Array]:
@@ -162,7 +193,7 @@ def varied_problem(rng: np.random.Generator, estimator: Any) -> tuple[Array, Arr
     return tables.u, tables.b
 
 
-def one_upload_a_slot() -> None:
+def one_upload_a_slot() -> Tables:
     u, b = chain_built(300, 300, np.random.default_rng(5), "plain")
     found, seconds = timed(lambda: aw.solve_schedule(u, b, capacity=1))
     limit = max(60.0, 40 * seconds)
@@ -172,9 +203,21 @@ def one_upload_a_slot() -> None:
         f"CP-SAT gap {gap:.1e} after {peer:.0f} s ({peer / seconds:.0f} times ours), its value "
         f"{value / found.objective:.6f} of ours"
     )
+    row: Row = {
+        "clients": 300,
+        "slots": 300,
+        "CP-SAT's objective over ours": value / found.objective,
+        "CP-SAT's time over ours": peer / seconds,
+        "gap, ours": found.relative_gap or 0.0,
+        "gap, CP-SAT": gap,
+        "ours (s)": seconds,
+        "CP-SAT (s)": peer,
+    }
+    return {"one_a_slot": [row]}
 
 
-def a_million() -> None:
+def a_million() -> Tables:
+    rows: list[Row] = []
     rng = np.random.default_rng(1)
     for estimator in ("plain", "propagated"):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -190,21 +233,80 @@ def a_million() -> None:
             f"= {seconds / base:.1f} x one NumPy pass ({base:.3f} s), gap "
             f"{found.relative_gap:.1e}, certificate {'holds' if checked.holds else 'FAILS'}"
         )
+        name = f"{estimator}, 1,000,000 clients × 48 slots"
+        rows.append(_solved(name, found, checked.holds, seconds / base, seconds))
         priced, seconds = timed(lambda u=u, b=b: aw.solve_schedule(u, b, capacity=25_000))  # type: ignore[misc]
         checked = check_schedule(priced, u, b, 25_000)
         print(
             f"  25,000 a slot: gap {priced.relative_gap:.1e} in {seconds:.1f} s, certificate "
             f"{'holds' if checked.holds else 'FAILS'}"
         )
+        name += ", 25,000 per slot"
+        rows.append(_solved(name, priced, checked.holds, seconds / base, seconds))
+    return {"million": rows}
 
 
-def a_nation() -> None:
+def _solved(name: str, found: Schedule, holds: bool, passes: float, seconds: float) -> Row:
+    return {
+        "": name,
+        "NumPy passes (u + b).sum()": passes,
+        "relative gap": found.relative_gap or 0.0,
+        "certificate": "holds" if holds else "FAILS",
+        "seconds": seconds,
+    }
+
+
+def tables_of_a_million() -> Tables:
+    """In passes: one multiply-add over all kernels, [clients, slots, 4, 4], measured on a part."""
+    clients, slots, part = 1_000_000, 48, 20
+    kernels = np.random.default_rng(4).random((clients // part, slots, 4, 4))
+    out = np.empty_like(kernels)
+
+    def multiply_add() -> None:
+        np.multiply(kernels, 0.5, out=out)
+        np.add(out, 0.25, out=out)
+
+    base = part * min(timed(multiply_add)[1] for _ in range(5))
+    rows: list[Row] = []
+    for calibration in ("formula", "sharp"):
+        rng = np.random.default_rng(1)
+        chains, laws, samples = population(clients, rng)
+        _, seconds = timed(
+            lambda a=(chains, laws, samples), c=calibration: chain_tables(  # type: ignore[misc]
+                a[0], STATES, a[2], slots, 0.1, laws=a[1], calibration=c
+            )
+        )
+        print(
+            f"tables of {clients:,} four-state clients x {slots} slots ({calibration}): "
+            f"{seconds:.1f} s = {seconds / base:.1f} x one multiply-add over their kernels"
+        )
+        rows.append(
+            {
+                "calibration": calibration,
+                "clients": clients,
+                "slots": slots,
+                "multiply-adds over all kernels": seconds / base,
+                "seconds": seconds,
+            }
+        )
+    return {"tables": rows}
+
+
+def a_nation() -> Tables:
     rng = np.random.default_rng(2)
     u, b = chain_built(3000, 48, rng, "plain")
     counts = rng.multinomial(30_000_000 - 3000, rng.dirichlet(np.ones(3000))) + 1
     share = 3000 / 30_000_000  # a client's weight in the whole, not in the sample of groups
     found, seconds = timed(lambda: aw.solve_schedule(u * share**2, b * share, counts=counts))
     print(f"30,000,000 clients as 3,000 groups: gap {found.relative_gap:.1e} in {seconds:.2f} s")
+    rows: list[Row] = [
+        {
+            "30,000,000 clients": "as 3,000 groups",
+            "relative gap": found.relative_gap or 0.0,
+            "solving passes": found.iterations,
+            "seconds": seconds,
+        }
+    ]
 
     base_u, base_b = chain_built(100_000, 48, rng, "plain")
     weights = rng.uniform(0.5, 2, 300)
@@ -220,9 +322,19 @@ def a_nation() -> None:
         f"30,000,000 clients streamed in blocks: gap {found.relative_gap:.1e} in {seconds:.0f} s, "
         f"{found.iterations} solving passes, peak memory of this process so far {peak:.1f} GiB"
     )
+    rows.append(
+        {
+            "30,000,000 clients": "streamed in blocks",
+            "relative gap": found.relative_gap or 0.0,
+            "solving passes": found.iterations,
+            "seconds": seconds,
+            "memory so far (GiB)": peak,
+        }
+    )
+    return {"nation": rows}
 
 
-def growth() -> None:
+def growth() -> Tables:
     from matplotlib.figure import Figure
 
     rng = np.random.default_rng(3)
@@ -270,8 +382,22 @@ def growth() -> None:
     axes.legend(frameon=False)
     axes.set_title("Time to a schedule")
     print(f"  picture: {save(figure, PICTURE, 'scheduling')[0]}")
+    rows: list[Row] = [
+        {"clients": size, "relative gap": gap or 0.0, "seconds": seconds}
+        for size, seconds, gap in zip(sizes, ours, gaps, strict=True)
+    ]
+    slopes: Row = {"time grows as clients to the power": whole, "from 30,000 on": slope}
+    return {"growth": rows, "slopes": [slopes]}
 
 
-def main() -> None:
-    for part in (small_problems, thirty_clients, one_upload_a_slot, a_million, a_nation, growth):
-        part()
+def main() -> Tables:
+    parts = (
+        tables_of_a_million,
+        small_problems,
+        thirty_clients,
+        one_upload_a_slot,
+        a_million,
+        a_nation,
+        growth,
+    )
+    return {name: rows for part in parts for name, rows in part().items()}

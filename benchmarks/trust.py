@@ -8,11 +8,13 @@ import time
 import numpy as np
 
 import agewise as aw
+from benchmarks.recording import Row, Tables
 
 CLIENTS, KINDS, SLOTS, EPSILON = 10_000, 100, 12, 0.1
 
 
-def main() -> None:
+def main() -> Tables:
+    rows: list[Row] = []
     rng = np.random.default_rng(1)
     rates = rng.uniform(0.05, 0.45, (KINDS, 2))
     chains = [aw.birth_death(up, down, [20.0, 50.0, 100.0, 200.0]) for up, down in rates]
@@ -41,7 +43,20 @@ def main() -> None:
                 f"{result.realised_loss:.4g}",
                 flush=True,
             )
+            rows.append(
+                {
+                    "estimator": estimator,
+                    "noise by": f"the {trust}" if trust == "server" else "each client",
+                    "ages": f"{min(plan.ages)} to {max(plan.ages)}",
+                    "loss (Wh²)": plan.gap,
+                    "of which noise (Wh²)": plan.noise_gap,
+                    "nothing collected (Wh²)": plan.nothing_collected,
+                    "classical, fresh (Wh²)": plan.classical_fresh,
+                    "run (s)": ran,
+                }
+            )
         print(f"  noise of each over once: {losses['client'] / losses['server']:.0f}")
+    return {"clients": rows}
 
 
 if __name__ == "__main__":

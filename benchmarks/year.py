@@ -8,6 +8,7 @@ Xiao and Papadias 2014), which is a weaker promise. `python -m benchmarks year`.
 """
 
 import time
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ import agewise as aw
 from agewise.arrays import Array, draw_states
 from agewise.knowledge import Heard, filter_heard
 from agewise.privacy.steady import Promise
+from benchmarks.recording import Row, Tables
 
 ROUNDS, EVERY, SEEDS, SAMPLES = 365, 10, 40, 100
 LEVEL = aw.Level(loading=20.0, correlation=0.98)
@@ -124,31 +126,43 @@ def w_event(truth: Array, epsilon: float, w: int, absorb: bool, rng: np.random.G
     return out
 
 
-def report(name: str, promise: str, told: Array, target: Array) -> None:
+def report(
+    rows: dict[str, Row], column: str, name: str, promise: str, told: Array, target: Array
+) -> None:
     per_seed = np.sqrt(np.square(told - target).mean(axis=1))
     error = per_seed.std(ddof=1) / np.sqrt(SEEDS)
     print(f"  {name:44} {promise:34} {per_seed.mean():12.2f} ± {error:.2f}", flush=True)
+    row = rows.setdefault(name + promise, {"": name, "promise": promise})
+    row[column] = float(per_seed.mean())
 
 
-def one_target(chains: list[aw.MarkovChain], epsilon: float, rng: np.random.Generator) -> None:
+def one_target(
+    chains: list[aw.MarkovChain], epsilon: float, rng: np.random.Generator, rows: dict[str, Row]
+) -> None:
+    note = partial(report, rows, f"error at ε = {epsilon:g} (Wh)")
     fresh = [0] * len(chains)
     means, present = simulate(chains, fresh, rng)
     target = present.mean(axis=0)
     expected = np.mean([chain.stationary @ chain.states for chain in chains])
     print(f"\nε = {epsilon:g}; root mean square error over {ROUNDS} rounds, {SEEDS} seeds (Wh)")
-    report("nothing collected", "ε = 0", np.full_like(target, expected), target)
+    note("nothing collected", "ε = 0", np.full_like(target, expected), target)
     split = epsilon / ROUNDS
     noised = means + laplace(RANGE / SAMPLES / split, means.shape, rng)
-    report("uniform split, plain mean", "classical, the whole year", noised.mean(axis=0), target)
+    note("uniform split, plain mean", "classical, the whole year", noised.mean(axis=0), target)
     shrunk = estimates(chains, fresh, [split] * len(chains), noised, 1)
-    report("uniform split, shrunk by the server", "classical, the whole year", shrunk, target)
+    note("uniform split, shrunk by the server", "classical, the whole year", shrunk, target)
     shrunk = estimates(chains, fresh, [split] * len(chains), noised, WINDOW)
-    report("... all rounds heard", "classical, the whole year", shrunk, target)
+    note(
+        "uniform split, shrunk by the server, all rounds heard",
+        "classical, the whole year",
+        shrunk,
+        target,
+    )
     for w in (WINDOW, ROUNDS):
         for absorb in (False, True):
             told = np.mean([w_event(one, epsilon, w, absorb, rng) for one in means], axis=0)
             name = f"w-event budget {'absorption' if absorb else 'division'}"
-            report(name, f"classical, any {w} rounds", told, target)
+            note(name, f"classical, any {w} rounds", told, target)
     promises: tuple[Promise, ...] = ("every_moment", "present")
     for promise in promises:
         spent = _spent(chains, fresh, epsilon, promise)
@@ -159,9 +173,10 @@ def one_target(chains: list[aw.MarkovChain], epsilon: float, rng: np.random.Gene
             ]
         )
         told = estimates(chains, fresh, spent, noised, WINDOW)
-        report("ours, fresh, all rounds heard", f"{promise}, for ever", told, target)
+        note("ours, fresh, all rounds heard", f"{promise}, for ever", told, target)
     problem = aw.scenarios.for_ever().replace(epsilon=epsilon)
     plan = aw.plan(problem)
+    print(f"  planned ages: {', '.join(map(str, plan.ages))}")
     means, present = simulate(chains, plan.ages, rng)
     noised = np.stack(
         [
@@ -172,8 +187,7 @@ def one_target(chains: list[aw.MarkovChain], epsilon: float, rng: np.random.Gene
     spent = [RANGE / SAMPLES / scale for scale in plan.noise_scales]
     for rounds, name in ((1, "this round only"), (WINDOW, "all rounds heard")):
         told = estimates(chains, plan.ages, spent, noised, rounds)
-        title = f"ours, ages {', '.join(map(str, plan.ages))}, {name}"
-        report(title, "present, for ever", told, present.mean(axis=0))
+        note(f"ours, planned ages, {name}", "present, for ever", told, present.mean(axis=0))
 
 
 def _spent(
@@ -185,14 +199,16 @@ def _spent(
     ]
 
 
-def main() -> None:
+def main() -> Tables:
+    rows: dict[str, Row] = {}
     start = time.perf_counter()
     processes = [client.process.homogeneous for client in aw.scenarios.for_ever().clients]
     chains = [chain for chain in processes if chain is not None]
     rng = np.random.default_rng(1)
     for epsilon in (0.1, 1.0):
-        one_target(chains, epsilon, rng)
+        one_target(chains, epsilon, rng, rows)
     print(f"  ({time.perf_counter() - start:.0f} s)")
+    return {"errors": list(rows.values())}
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ process is the one given.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, get_args, overload
 
@@ -30,14 +29,19 @@ from agewise.arrays import Array
 from agewise.checks import finite_array, one_of, whole
 from agewise.errors import InvalidInput
 from agewise.process import JointLaw, MarkovChain, Process, stationary_laws
-from agewise.process.chain import boolean_power, closed_class
+from agewise.process.batch import ChainBatch
 from agewise.process.distance import (
     any_prior_distance,
-    given_prior_distance,
     rounded_up,
     widest,
 )
-from agewise.process.joint import TINY, as_law, as_transition, rounding, youngest
+from agewise.process.joint import (
+    TINY,
+    as_law,
+    as_transition,
+    rounding,
+    youngest,
+)
 
 Method = Literal["exact", "own_law", "any_prior", "spectral"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -251,39 +255,10 @@ def _table(chains: Array, ages: NDArray[np.int64], method: str, laws: Array | No
         prior = None
         if method != "any_prior":
             prior = stationary_laws(block) if laws is None else laws[start : start + BLOCK]
-        values = np.empty((block.shape[0], distinct.size))
-        kernel, reached = np.broadcast_to(np.eye(block.shape[1]), block.shape), 0
-        for column, target in enumerate(distinct.tolist()):
-            if target > reached:
-                jump = target - reached
-                step = block if jump == 1 else np.linalg.matrix_power(block, jump)
-                kernel, reached = kernel @ step, target
-            values[:, column] = kernel_deltas(block, kernel, target, prior)
-        result[start : start + BLOCK] = values[:, place]
+        batch = ChainBatch(block, prior)
+        values = [batch.ageing(*one)[0] for one in batch.kernels(distinct.tolist())]
+        result[start : start + BLOCK] = np.stack(values, axis=1)[:, place]
     return result
-
-
-def kernel_deltas(chains: Array, kernel: Array, age: int, prior: Array | None) -> Array:
-    """Return Δ `[m]` of the `age`-step kernels of chains `[m, S, S]`; `prior` None: any prior."""
-    if age == 0:
-        return np.ones(chains.shape[0])
-    batch_last = np.ascontiguousarray(np.moveaxis(kernel, 0, -1))
-    value = (
-        any_prior_distance(batch_last)
-        if prior is None
-        else given_prior_distance(batch_last, prior.T)
-    )
-    value = rounded_up(value, rounding(age, chains.shape[1]))
-    value[(chains == chains[:, :1]).all(axis=(1, 2))] = 0  # each slot is a fresh draw
-    smallest = np.log(np.where(chains > 0, chains, 1).min(axis=(1, 2))) * age
-    doubtful = smallest < np.log(TINY)
-    if prior is not None:
-        rarest = np.where(prior > 0, prior, 1).min(axis=1)
-        doubtful = (smallest + np.log(rarest) < np.log(TINY)) | (prior < TINY).any(axis=1)
-    for index in np.flatnonzero(doubtful & (value < 1)):
-        if _underflows(chains[index], kernel[index], age, None if prior is None else prior[index]):
-            value[index] = 1
-    return value
 
 
 def _slot_by_slot(
@@ -339,26 +314,6 @@ def forward_delta(process: Process, slot: int, later: int) -> float:
     value = rounded_up(widest(kernel[..., None]), rounding(age, process.states.size)).item()
     step = process.kernel(later - 1, later)
     return 0.0 if (step == step[0]).all() else float(value)
-
-
-def _underflows(chain: Array, kernel: Array, age: int, prior: Array | None) -> bool:
-    """Whether something that is possible got a probability too small for a float to hold well."""
-    possible = boolean_power(chain > 0, age)
-    if prior is None:
-        return bool((kernel[possible] < TINY).any())
-    occurs = prior > 0
-    if not occurs.all():  # a stationary law that underflowed has zeros that are none
-        occurs |= _recurrent(chain, prior)
-    possible &= occurs[:, None]
-    return bool(((prior[:, None] * kernel)[possible] < TINY).any())
-
-
-def _recurrent(chain: Array, law: Array) -> NDArray[np.bool_]:
-    """The closed class, where `law` is the chain's own; nothing where it is another law."""
-    if np.allclose(law @ chain, law, rtol=1e-9, atol=0):
-        with suppress(InvalidInput):  # of several classes: such a chain has no law of its own
-            return closed_class(chain)
-    return np.zeros(len(law), dtype=bool)
 
 
 def _spectral(chain: MarkovChain | None, law: ArrayLike | None, ages: NDArray[np.int64]) -> Array:

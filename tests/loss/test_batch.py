@@ -44,6 +44,40 @@ def test_stationary_laws_and_the_choices_of_a_problem_by_default(rng):
     assert np.abs(b).max() < 1e-12
 
 
+def test_clients_alike_are_worked_out_once(rng, monkeypatch):
+    seen = []
+    batch = aw.loss.batch.ChainBatch
+    monkeypatch.setattr(
+        aw.loss.batch,
+        "ChainBatch",
+        lambda chains, prior: seen.append(chains) or batch(chains, prior),
+    )
+    kinds = np.stack([random_transition(rng, 3) for _ in range(4)])
+    laws = np.stack([random_law(rng, 3) for _ in range(4)])
+    kind, weights = rng.integers(0, 4, 60), rng.random(60)
+    arguments = [1, 2, 3], np.full(60, 10), 5, 0.3
+    u, b = aw.chain_tables(kinds[kind], *arguments, laws=laws[kind], weights=weights)
+    assert sum(len(chains) for chains in seen) == 4
+    each, bias = aw.chain_tables(
+        kinds, [1, 2, 3], np.full(4, 10), 5, 0.3, laws=laws, weights=[1] * 4
+    )
+    np.testing.assert_allclose(u, each[kind] * weights[:, None] ** 2, rtol=1e-14)
+    np.testing.assert_allclose(b, bias[kind] * weights[:, None], rtol=1e-14)
+
+
+def test_clients_that_differ_are_never_taken_for_alike(rng, monkeypatch):
+    class Same:
+        def random(self, size):
+            return np.ones(size)  # every chain then sums to as many rows as it has
+
+    chains = np.stack([random_transition(rng, 3) for _ in range(6)])
+    wanted = aw.chain_tables(chains, [1, 2, 3], np.full(6, 10), 5, 0.3)
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: Same())
+    np.testing.assert_array_equal(
+        aw.chain_tables(chains, [1, 2, 3], np.full(6, 10), 5, 0.3), wanted
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -55,6 +89,7 @@ def test_stationary_laws_and_the_choices_of_a_problem_by_default(rng):
         ({"mixing": "own_law"}, "laws is None"),
         ({"calibration": "tight"}, "calibration is 'tight'"),
         ({"estimator": "x"}, "estimator"),
+        ({"weights": [0.5, 0.5]}, "weights is of shape"),
         ({"aggregate_at": 0}, "aggregate_at is 0"),
     ],
 )

@@ -222,6 +222,10 @@ def sensitivities(release: Array, samples: Array, norm: Literal[1, 2] = 1) -> Ar
     distance between two rows over n, plus what rounding of exactly summed means can add.
     """
     columns = np.moveaxis(release, -1, 0)  # a coordinate at a time: few at most, and many cells
+    if len(columns) == 1 and norm == 1:
+        values = columns[0]
+        spread = (values.max(axis=-1) - values.min(axis=-1)) / samples
+        return np.asarray(spread * (1 + 2 * _ULP) + 2 * mean_rounding(values))
     if norm == 1:
         distance = sum(np.abs(c[..., :, None] - c[..., None, :]) for c in columns)
         rounded = sum(mean_rounding(c) for c in columns)
@@ -230,7 +234,7 @@ def sensitivities(release: Array, samples: Array, norm: Literal[1, 2] = 1) -> Ar
         distance = distance * (1 + (len(columns) + 2) * _ULP)
         rounded = np.sqrt(sum(np.square(mean_rounding(c)) for c in columns))
     spread = np.asarray(distance).max(axis=(-1, -2)) / samples
-    more = len(columns) if norm == 1 and len(columns) > 1 else 0  # a sum of so many rounds again
+    more = len(columns) if norm == 1 else 0  # a sum of so many rounds again
     return np.asarray(spread * (1 + (2 + more) * _ULP) + 2 * np.asarray(rounded))
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
 from agewise.checks import finite_array, one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.learning import Estimator
 from agewise.mechanism import Laplace
-from agewise.mixing import MIXINGS, Method, checked_batch, kernel_deltas
-from agewise.privacy.ageing import classical_epsilon
+from agewise.mixing import MIXINGS, Method, checked_batch
 from agewise.privacy.calibration import Rule, sensitivities
 from agewise.privacy.sharp import ROWS_OFF, hockey_sticks, sharp_inverse
 from agewise.process import stationary_laws
-from agewise.process.joint import backward_rows, rounding
+from agewise.process.batch import ChainBatch
+from agewise.process.joint import rounding
 
-BLOCK = 4096
+CELLS = 2**18
+"""Entries of kernels handled at once: few enough for the cache, enough for two threads to pay."""
 
 
 def chain_tables(
@@ -50,56 +51,82 @@ def chain_tables(
     values = finite_array("states", states, f"{size} numbers")
     if values.shape != (size,):
         raise InvalidInput("states", f"of shape {values.shape}", f"shape ({size},)")
-    counts = finite_array("samples", samples, "one number a client")
+    counts = finite_array("samples", samples, "one number per client")
     if counts.shape != (clients,) or (counts < 1).any():
         raise InvalidInput("samples", f"of shape {counts.shape}", f"{clients} numbers, 1 or more")
     last, target = whole("aggregate_at", aggregate_at, 1), positive("epsilon", epsilon)
     share = counts / counts.sum() if weights is None else finite_array("weights", weights, "shares")
     if mixing == "own_law" and given is None:
-        raise InvalidInput("laws", None, "one law a chain, with mixing own_law")
-    u, b = np.empty((clients, last)), np.empty((clients, last))
+        raise InvalidInput("laws", None, "one law per chain, with mixing own_law")
+    if share.shape != (clients,):
+        raise InvalidInput("weights", f"of shape {share.shape}", f"{clients} numbers")
+    kind, first = _kinds(chains, given, counts)
+    u, b = np.empty((len(first), last)), np.empty((len(first), last))
+    rows = max(1, CELLS // size**2)
 
     def work(start: int) -> None:
-        block = slice(start, start + BLOCK)
-        chain = chains[block]
-        stationary = stationary_laws(chain) if mixing == "exact" or given is None else None
-        law = stationary if given is None else given[block]
+        """The tables of some kinds, not weighted yet."""
+        block = first[start : start + rows]
+        chain, law = chains[block], None if given is None else given[block]
+        stationary = stationary_laws(chain) if mixing == "exact" or law is None else None
         prior = {"exact": stationary, "own_law": law, "any_prior": None}[mixing]
-        kernel = np.broadcast_to(np.eye(size), chain.shape)
-        start_law = np.ascontiguousarray(law.T)  # type: ignore[union-attr]
-        for age in range(last):
-            if age:
-                kernel = kernel @ chain
-            delta = kernel_deltas(chain, kernel, age, prior)
-            moved = kernel @ values  # E[value at aggregation | collected], [m, S]
-            square = kernel @ values**2
-            release = moved if estimator == "propagated" else np.broadcast_to(values, moved.shape)
-            targets = np.full(len(delta), target)
-            if calibration == "formula":
-                allowed = np.asarray(classical_epsilon(targets, delta))
-            else:
-                sticks = None if prior is None else _sticks(prior, kernel, age, delta, targets)
-                allowed = sharp_inverse(MIXINGS[mixing].sharpness, targets, delta, sticks)
-            scale = Laplace().calibrate(sensitivities(release, counts[block]), allowed)
-            f, first, second = (np.ascontiguousarray(x.T) for x in (release, moved, square))
-            mean = (start_law * (f - first)).sum(axis=0)
-            # E[(f − z)²] = Σ μ (f² − 2f·E[z] + E[z²]), centred first to keep its digits
-            spread = (start_law * ((f - first - mean) ** 2 + second - first**2)).sum(axis=0)
-            column = last - 1 - age
-            u[block, column] = share[block] ** 2 * (2 * scale**2 + spread / counts[block])
-            b[block, column] = share[block] * mean
+        begun = np.array((stationary if law is None else law).T, order="C")  # type: ignore[union-attr]
+        delta, reach, mean, spread = np.empty((4, last, len(block)))
+        batch = ChainBatch(chain, prior)
+        for kernel, age in batch.kernels(range(last)):
+            delta[age], back = batch.ageing(kernel, age)
+            if calibration == "sharp" and back is not None:
+                delta[age] = np.minimum(delta[age], _sticks(back, age, delta[age], target))
+            release, mean[age], spread[age] = _moments(kernel, begun, values, estimator)
+            reach[age] = sensitivities(release.T, counts[block])
+        # Where rows are known, Δ is E by now, and the formula with E is sharp.
+        rule = MIXINGS[mixing].sharpness if calibration == "sharp" and prior is None else "delta"
+        scale = Laplace().calibrate(reach, sharp_inverse(rule, np.array(target), delta, None))
+        u[start : start + rows] = (2 * scale**2 + spread / counts[block])[::-1].T
+        b[start : start + rows] = mean[::-1].T
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        list(pool.map(work, range(0, clients, BLOCK)))
+        list(pool.map(work, range(0, len(first), rows)))
+    if len(first) < clients:
+        u, b = u[kind], b[kind]
+    u *= (share**2)[:, None]
+    b *= share[:, None]
     return u, b
 
 
-def _sticks(prior: Array, kernel: Array, age: int, delta: Array, targets: Array) -> Array:
+def _kinds(
+    chains: Array, laws: Array | None, samples: Array
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Of each client its kind, and of each kind a client: alike in chain, law and samples.
+
+    By a number drawn for each cell; kinds that differ and still have the same sum are not merged.
+    """
+    told = [chains.reshape(len(chains), -1), samples[:, None], *([] if laws is None else [laws])]
+    rng = np.random.default_rng(0)
+    sums = sum(one @ rng.random(one.shape[1]) for one in told)
+    _, first, kind = np.unique(sums, return_index=True, return_inverse=True)
+    same = len(first) <= len(chains) // 2 and all((one == one[first[kind]]).all() for one in told)
+    everyone = np.arange(len(chains))
+    return (kind, first) if same else (everyone, everyone)
+
+
+def _moments(
+    kernel: Array, law: Array, values: Array, estimator: Estimator
+) -> tuple[Array, Array, Array]:
+    """The release of each state `[S, m]`, and mean and variance `[m]` of what it is off by."""
+    moved, square = np.moveaxis(np.stack([values, values**2]) @ kernel, 1, 0)  # at aggregation
+    if estimator == "propagated":  # off by nothing on average, whatever was collected
+        return moved, np.zeros(moved.shape[1]), (law * (square - moved**2)).sum(axis=0)
+    off = values[:, None] - moved
+    mean = (law * off).sum(axis=0)
+    # E[(f − z)²] = Σ μ (f² − 2f·E[z] + E[z²]), centred first to keep its digits
+    spread = (law * ((off - mean) ** 2 + square - moved**2)).sum(axis=0)
+    return values[:, None], mean, spread
+
+
+def _sticks(rows: Array, age: int, delta: Array, target: float) -> Array:
     """E `[m]` of `hockey_sticks`; Δ where that is 1, as it is where a law underflowed."""
-    known = delta < 1
-    joint = np.moveaxis(prior[known, :, None] * kernel[known], 0, -1)
-    rows = np.moveaxis(backward_rows(joint), -1, 0)
-    off = np.full(len(rows), ROWS_OFF * rounding(age, kernel.shape[1]))
-    sticks = delta.copy()
-    sticks[known] = hockey_sticks(rows, targets[known], off)
-    return sticks
+    off = ROWS_OFF * rounding(age, len(rows))
+    targets, room = np.full(len(delta), target), np.full(len(delta), off)
+    sticks = hockey_sticks(np.moveaxis(rows, -1, 0), targets, room)
+    return np.where(delta < 1, sticks, delta)

@@ -52,13 +52,14 @@ def classical_epsilon(epsilon: ArrayLike, delta: ArrayLike) -> float | Array:
     """
     target = _checked_epsilon(epsilon, infinite=False)
     deltas = checked_delta(delta)
-    target, deltas = np.broadcast_arrays(target, deltas)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         odds = np.expm1(target) / deltas
-        # Beyond the range of floats the 1 does not count: ln(e^ε̄ − 1) − ln Δ.
-        beyond = target + np.log(-np.expm1(-target)) - np.log(deltas)
-    needed = np.where(np.isfinite(odds), np.log1p(odds), beyond) * _SHRINK
-    return _plain(np.where(deltas == 1, target, needed))
+        needed = np.log1p(odds)
+        if not np.isfinite(odds).all():
+            # Beyond the range of floats the 1 does not count: ln(e^ε̄ − 1) − ln Δ.
+            beyond = target + np.log(-np.expm1(-target)) - np.log(deltas)
+            needed = np.where(np.isfinite(odds), needed, beyond)
+    return _plain(np.where(deltas == 1, target, needed * _SHRINK))
 
 
 def aged_approximate(epsilon: float, failure: float, delta: float) -> tuple[float, float]:

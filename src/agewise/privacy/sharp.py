@@ -12,6 +12,7 @@ inverse is the paper's with Δ replaced by the hockey-stick divergence of order 
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -39,18 +40,19 @@ def hockey_sticks(rows: Array, targets: Array, rounding: Array) -> Array:
     result = np.empty(len(rows))
     block = max(1, _BLOCK // (rows.shape[1] * rows.shape[2]))
     for start in range(0, len(rows), block):
-        part = slice(start, start + block)
-        room = (rounding[part] + 4 * _ULP)[:, None, None]
-        high, low = rows[part] * (1 + room), rows[part] * (1 - room)
-        with np.errstate(over="ignore"):
-            factor = np.exp(targets[part])[:, None, None]
-        worst = np.zeros(len(high))
-        for d in range(rows.shape[1]):
-            with np.errstate(invalid="ignore"):  # beyond floats any probability is covered
-                covered = np.where(low[:, d : d + 1] > 0, factor * low[:, d : d + 1], 0.0)
-            excess = np.clip(high - covered, 0, None).sum(axis=2)
-            np.maximum(worst, excess.max(axis=1), out=worst)
-        result[part] = worst
+        part = np.moveaxis(rows[start : start + block], 0, -1)  # batch last: long inner loops
+        room = rounding[start : start + block] + 4 * _ULP
+        with np.errstate(over="ignore", invalid="ignore"):
+            factor = np.exp(targets[start : start + block]) * (1 - room)
+            covered = part * factor
+        if not np.isfinite(factor).all():  # beyond floats any probability is covered, but for 0
+            covered = np.where(part > 0, np.minimum(covered, 2.0), 0.0)
+        high = part * (1 + room)
+        worst, excess = np.zeros(part.shape[2]), np.empty(part.shape[1:])
+        for q, d in itertools.permutations(range(rows.shape[1]), 2):
+            np.maximum(high[q], covered[d], out=excess)
+            np.maximum(worst, np.subtract(excess, covered[d], out=excess).sum(axis=0), out=worst)
+        result[start : start + block] = worst
     return np.asarray(np.minimum(result * (1 + rows.shape[2] * _ULP), 1.0))
 
 

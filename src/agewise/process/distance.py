@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from agewise.arrays import Array
-from agewise.process.joint import backward_rows
-
-
-def given_prior_distance(kernel: Array, prior: Array) -> Array:
-    """Δ `[m]` of kernels `[x, y, m]` under priors `[x, m]`."""
-    return widest(backward_rows(prior[:, None] * kernel))
 
 
 def widest(rows: Array) -> Array:
     """The largest total variation distance between two rows of `[y, x, m]`."""
-    widest = np.zeros(rows.shape[2])
-    for y in range(rows.shape[0] - 1):
-        distance = np.abs(rows[y + 1 :] - rows[y]).sum(axis=1)
-        np.maximum(widest, distance.max(axis=0), out=widest)
+    widest, apart = np.zeros(rows.shape[2]), np.empty(rows.shape[1:])
+    for y, other in itertools.combinations(rows, 2):
+        np.abs(np.subtract(y, other, out=apart), out=apart)
+        np.maximum(widest, apart.sum(axis=0), out=widest)
     return widest / 2
 
 

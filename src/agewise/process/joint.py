@@ -221,6 +221,8 @@ def backward_rows(joint: Array) -> Array:
     a maximum over pairs of rows.
     """
     later = joint.sum(axis=0)
+    if (later > 0).all():
+        return np.asarray(np.divide(joint.swapaxes(0, 1), later[:, None], order="C"))
     stand_in = np.take_along_axis(joint, later.argmax(axis=0)[None, None], axis=1)
     columns = np.where(later > 0, joint, stand_in)
     return np.asarray((columns / columns.sum(axis=0)).swapaxes(0, 1))
