@@ -28,7 +28,8 @@ app.query("agewise")(introduce)
 @app.train()
 def train(message, context):
     moved = message.content["arrays"]["w"].numpy() + 0.1
-    record = MetricRecord({"num-examples": 1})
+    slot = message.content["agewise"]["collect-at"]
+    record = MetricRecord({"num-examples": 1, "collected-at": slot})
     content = {"arrays": ArrayRecord({"w": Array(moved)}), "metrics": record}
     return Message(RecordDict(content), reply_to=message)
 
