@@ -1,8 +1,6 @@
-"""Other people's apps: the mod, the helper, the example."""
+"""Other people's apps: the mod and the helper."""
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,7 +30,6 @@ from agewise.mechanism import Laplace
 
 PROBLEM = aw.scenarios.london().replace(epsilon=0.5)
 PLAN = aw.plan(PROBLEM)
-ROOT = Path(__file__).parents[3]
 
 
 def config(folder, name="client 3", **changes):
@@ -196,22 +193,6 @@ def test_the_helper_believes_keys_rather_than_names(tmp_path):
     keyed = {"client 1": 102, "client 2": 103, "client 3": 999, "other": 101}
     assert PlanHelper(PLAN, "r", keyed).nodes(grid) == {"client 1": 102, "client 2": 103}
     assert not grid.pushed  # nobody was asked
-
-
-def test_the_example_app_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(ROOT / "examples" / "flower"))
-    from agewise_example import client_app
-    from agewise_example import server_app as example
-
-    nodes = [Node(client_app.app, config(tmp_path, c.name)) for c in PROBLEM.clients]
-    context = Context(
-        1, 1, {}, RecordDict(), {"epsilon": 0.5, "run": "histogram-1", "deployment": ""}
-    )
-    example.app(InProcessGrid(nodes), context)
-    assert "shares of records" in capsys.readouterr().out
-    for client in PROBLEM.clients:
-        assert len(events(tmp_path, client.name)) == 1
-    sys.modules.pop("agewise_example", None)
 
 
 def misbehaving(reply):

@@ -32,6 +32,7 @@ from agewise.federation.local import refuse_stand_in
 from agewise.federation.profile import own_policy
 from agewise.privacy.account import Policy
 from agewise.problem import Problem
+from agewise.scenario import dump_scenario
 
 VERSION = 1
 HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,63}")
@@ -105,6 +106,11 @@ class Deployment:
             return {str(name): int(number) for name, number in known.items()}
         except (OSError, ValueError, AttributeError, TypeError):
             return None
+
+    @property
+    def scenario(self) -> Path:
+        """The scenario that it was laid out with."""
+        return self.folder / "server" / "scenario.toml"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -220,6 +226,7 @@ def init_deployment(
     )
     deployment = Deployment(place, host, ports[0], tls, nodes, further)
     (place / "server").mkdir(0o700, parents=True)
+    deployment.scenario.write_text(dump_scenario(problem), encoding="utf-8")
     (place / "flwr").mkdir(0o700)  # it will hold what clients have uploaded
     write_private(place / "server" / "superexec.secret", os.urandom(32).hex().encode())
     base = int.from_bytes(os.urandom(7)) if seed is None else seed

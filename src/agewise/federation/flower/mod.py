@@ -266,17 +266,18 @@ def _reply(
         raise UpdateRefused(
             "arrays", f"run {stored.key!r} was released for arrays of other sizes than these"
         )
-    facts = {
-        "collect_at": stored.collect_at,
-        "private": stored.private,
-        "sensitivity": stored.sensitivity,
-        "clipped": "record" if per_record else "update",
-    }
     content = RecordDict(
         {
             arrays: after,
             "metrics": MetricRecord({"num-examples": samples}),
-            RECORD: ConfigRecord(facts),
+            RECORD: ConfigRecord(
+                {
+                    "collect_at": stored.collect_at,
+                    "private": stored.private,
+                    "sensitivity": stored.sensitivity,
+                    "clipped": "record" if per_record else "update",
+                }
+            ),
         }
     )
     return Message(content, reply_to=message)
