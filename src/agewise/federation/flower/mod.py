@@ -249,7 +249,11 @@ def _spent(node: Node, ledger: Ledger, stored: Event) -> dict[str, float]:
     """What all releases of this client's ledger add up to, as seen when this one is published."""
     profile = node.profile
     total = ledger.total(node.client.process, stored.aggregate_at, profile.method, profile.law)
-    return {"total_aged": total.aged, "total_classical": total.classical}
+    return {
+        "total_aged": total.aged,
+        "total_classical": total.classical,
+        "total_delta": total.aged_delta,
+    }
 
 
 def _reply(

@@ -35,9 +35,10 @@ class AgedStrategy(Strategy):
     Where the ServerApp runs in a deployment (`agewise deploy`), no `plan` means one for the
     scenario that it was laid out with, and no `keyed` the keys that are registered there.
 
-    The metrics of each round get `present-epsilon` and `classical-epsilon`, what all releases so
-    far add up to by the ledger of the client with the largest total (where the noise is private),
-    and `refused-WORD`, how many clients refused for that reason. `refused` names them.
+    The metrics of each round get `present-epsilon`, `classical-epsilon` and with Gaussian noise
+    `present-delta`, what all releases so far add up to by the ledger of the client with the largest
+    total (where the noise is private), and `refused-WORD`, how many clients refused for that
+    reason. `refused` names them.
 
     Guarantees
         A node that is no client of the plan, and a client that the plan does not hear, get no train
@@ -66,8 +67,8 @@ class AgedStrategy(Strategy):
         self.refused: dict[int, dict[str, str]] = {}
         """By round: client → the word with which it refused."""
         self._names: dict[int, str] = {}
-        self._spent: dict[str, tuple[float, float]] = {}
-        """Client → what it has told last: ε about the present, and the classical sum."""
+        self._spent: dict[str, tuple[float, float, float]] = {}
+        """Client → what it has told last: ε and δ about the present, and the classical ε."""
 
     def start(
         self,
@@ -131,26 +132,30 @@ class AgedStrategy(Strategy):
         arrays, metrics = self.strategy.aggregate_train(server_round, told)
         more: dict[str, int | float] = {**Counter(f"refused-{word}" for word in refused.values())}
         if self._spent:
-            more["present-epsilon"] = max(present for present, _ in self._spent.values())
-            more["classical-epsilon"] = max(classical for _, classical in self._spent.values())
+            present, failure, classical = map(max, zip(*self._spent.values(), strict=True))
+            more |= {"present-epsilon": present, "classical-epsilon": classical}
+            more |= {"present-delta": failure} if failure else {}
         return arrays, MetricRecord({**(metrics or {}), **more})
 
     def _note(self, name: str, reply: Message) -> None:
         record = reply.content.config_records.get(RECORD) or ConfigRecord()
-        present, classical = record.get("total_aged"), record.get("total_classical")
-        if isinstance(present, float) and isinstance(classical, float):
-            self._spent[name] = present, classical
+        told = [record.get(key) for key in ("total_aged", "total_delta", "total_classical")]
+        present, failure, classical = (one if isinstance(one, float) else None for one in told)
+        if present is not None and failure is not None and classical is not None:
+            self._spent[name] = present, failure, classical
 
     def _before(self, server_round: int) -> int | None:
         """How many slots lie before a round; None where the plan is for one."""
         rounds, every = self.plan.problem.rounds, self.plan.problem.every
         if rounds is not None and server_round > rounds:
-            raise InvalidInput(
-                "num_rounds",
-                server_round,
-                f"1 to {rounds}, the rounds of the plan",
-                "Plan for as many: problem.replace(rounds=..., every=...).",
-            )
+            remedy = "Plan for as many: problem.replace(rounds=..., every=...)."
+            if self.plan.problem.mechanism == "gaussian":
+                remedy = (
+                    "With Gaussian noise every round is a run with a name of its own, as far as "
+                    "the nodes' policies go; many rounds are planned with Laplace noise."
+                )
+            allowed = f"1 to {rounds}, the rounds of the plan"
+            raise InvalidInput("num_rounds", server_round, allowed, remedy)
         return None if every is None else self.starts_at + (server_round - 1) * every
 
     def configure_evaluate(
