@@ -1,4 +1,4 @@
-"""deploy init, up, run, status and down."""
+"""deploy init, up, app, run, status and down."""
 
 from __future__ import annotations
 
@@ -177,6 +177,24 @@ def up(
         f"{len(deployment.nodes)} nodes have joined the SuperLink at {deployment.address}, kept "
         f"running by process {state['supervisor']}. Stop them with: agewise deploy down "
         f"{escape(str(folder))}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+@deploy.command("app", epilog="Example: agewise deploy app my_app")
+def app_command(
+    folder: Annotated[Path, typer.Argument(help="Where to write it: a new or empty folder.")],
+) -> None:
+    """Write an age-aware Flower app with scikit-learn and its scenario, to begin one's own with."""
+    require_flower()
+    from agewise.federation.flower.app import write_template  # noqa: PLC0415
+
+    write_template(folder)
+    name = escape(str(folder))
+    people.print(
+        f"Wrote {name}. Next: agewise deploy init fed {name}/plants.toml && agewise deploy up fed "
+        f"&& agewise deploy run fed {name}",
         soft_wrap=True,
         highlight=False,
     )

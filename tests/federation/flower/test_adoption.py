@@ -10,9 +10,12 @@ import pytest
 from flwr.app import Context, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from grid import InProcessGrid, Node
+from typer.testing import CliRunner
 
 import agewise as aw
+from agewise.cli import app
 from agewise.federation.flower import strategy
+from agewise.federation.flower.app import write_template
 from agewise.federation.flower.deployment import init_deployment
 from agewise.federation.flower.strategy import AgedStrategy
 
@@ -106,3 +109,15 @@ def test_a_strategy_needs_a_plan_outside_of_a_deployment(tmp_path, monkeypatch):
     monkeypatch.setattr(strategy, "get_flwr_home", lambda: tmp_path / "flwr")
     with pytest.raises(aw.InvalidInput, match="plan is None; allowed: a plan, where"):
         AgedStrategy(FedAvg())
+
+
+def test_the_template_is_the_example(tmp_path):
+    folder = tmp_path / "mine"
+    done = CliRunner().invoke(app, ["deploy", "app", str(folder)])
+    assert done.exit_code == 0, done.output
+    for name, lines in files("aged").items():
+        assert (folder / name).read_text().splitlines() == lines
+    assert aw.load_scenario(folder / "plants.toml") == SCENARIO
+    assert not list(folder.rglob("__pycache__"))
+    with pytest.raises(aw.InvalidInput, match="allowed: a new or empty folder"):
+        write_template(folder)
