@@ -508,3 +508,48 @@ def test_the_app_is_told_the_slot_of_its_own_count(tmp_path):
     ask(app, config(tmp_path, starts_at=5), order, np.zeros(2))
     (event,) = events(tmp_path)
     assert told == [event.collect_at] == [5 + PLAN.assignments[2].collect_at]
+
+
+GAUSSIAN = PROBLEM.replace(mechanism="gaussian", delta=1e-6)
+
+
+def gaussian(folder, policy):
+    path = folder / "client 3" / "node.toml"
+    records = {"kind": "simulated", "seed": 5}
+    write_node(path, GAUSSIAN, "client 3", records=records, policy=policy)
+    return {"agewise-config": str(path)}
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_gaussian_updates_are_clipped_in_the_other_norm(tmp_path, size):
+    """Long enough to be drawn in pieces; the arrays are a model's, of short floats."""
+    app, _ = app_that_returns(np.full(size, 1e6))
+    where = gaussian(tmp_path, aw.Policy(max_delta=1e-6))
+    order = PlanHelper(aw.plan(GAUSSIAN), "r").order("client 3")
+    reply = ask(app, where, order, np.zeros(size, dtype=np.float32))
+    (event,) = events(tmp_path)
+    assert (event.kind, event.private) == ("gaussian", True)
+    assert event.sensitivity == pytest.approx(2.0)
+    assert event.aged_epsilon <= GAUSSIAN.epsilon
+    assert 0 < event.aged_delta <= GAUSSIAN.delta
+    out = reply.content["arrays"]["w"].numpy()
+    if size > 3:  # the mean of a vector of ℓ2 norm 1, with noise of the recorded scale
+        error = 6 * event.scale / np.sqrt(size)
+        assert abs(out.mean() - 1 / np.sqrt(size)) < error
+        assert out.std() == pytest.approx(event.scale, rel=0.05)
+
+
+def test_several_gaussian_releases_add_up_and_the_policy_decides(tmp_path):
+    """No plan is for many such rounds; what the ledger proves of them is their sum."""
+    app, plan = app_that_returns(np.zeros(4))[0], aw.plan(GAUSSIAN)
+    where = gaussian(tmp_path, aw.Policy(max_aged_epsilon=5.0, max_delta=2.5e-6))
+    replies = [
+        ask(app, where, PlanHelper(plan, f"r{number}").order("client 3"), np.zeros(4))
+        for number in range(3)
+    ]
+    assert refusal(replies[2]) == "budget"
+    spent = [dict(reply.content["agewise"]) for reply in replies[:2]]
+    assert spent[1]["total_delta"] >= 2 * events(tmp_path)[0].aged_delta
+    assert spent[1]["total_aged"] > spent[0]["total_aged"]
+    assert spent[1]["total_classical"] == pytest.approx(2 * spent[0]["total_classical"])
+    assert len(events(tmp_path)) == 2

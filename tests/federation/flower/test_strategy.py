@@ -145,6 +145,9 @@ def test_more_rounds_than_planned_are_refused_before_the_first(grid):
     once = aw.plan(aw.scenarios.london())
     with pytest.raises(aw.InvalidInput, match="num_rounds is 3; allowed: 1 to 1"):
         AgedStrategy(fedavg(), once, "learn").start(grid, START)
+    gaussian = aw.plan(aw.scenarios.london().replace(mechanism="gaussian", delta=1e-6))
+    with pytest.raises(aw.InvalidInput, match="With Gaussian noise every round is a run with"):
+        AgedStrategy(fedavg(), gaussian, "learn").start(grid, START)
     assert not grid.pushed
 
 
