@@ -324,24 +324,3 @@ def test_the_commands_find_a_deployment_however_it_is_spelled(tmp_path):
     assert down.returncode == 0, down.stderr
     assert not running_in({one["pid"] for one in facts["processes"].values()})
     assert agewise("down", "../link").returncode == 2  # there is nothing left
-
-
-def test_the_example_app_runs_as_it_is(federation):
-    app = Path(__file__).parents[2] / "examples" / "flower"
-    done = subprocess.run(
-        [
-            "flwr",
-            "run",
-            str(app),
-            "agewise",
-            "--stream",
-            "--run-config",
-            f'deployment="{federation.folder}"',
-        ],
-        env=federation.environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert "shares of records at 20, 50, 100 and 200 Wh" in done.stdout, done.stdout[-3000:]

@@ -117,7 +117,7 @@ def train(message, context):
     moved = message.content["arrays"]["w"].numpy() + 0.1
     content = {
         "arrays": ArrayRecord({"w": Array(moved)}),
-        "metrics": MetricRecord({"num-examples": 1}),
+        "metrics": MetricRecord({"collected-at": message.content["agewise"]["collect-at"]}),
     }
     return Message(RecordDict(content), reply_to=message)
 """

@@ -1,4 +1,4 @@
-"""deploy init, up, status and down."""
+"""deploy init, up, app, run, status and down."""
 
 from __future__ import annotations
 
@@ -191,6 +191,43 @@ def up(
         soft_wrap=True,
         highlight=False,
     )
+
+
+@deploy.command("app", epilog="Example: agewise deploy app my_app")
+def app_command(
+    folder: Annotated[Path, typer.Argument(help="Where to write it: a new or empty folder.")],
+) -> None:
+    """Write an age-aware Flower app with scikit-learn and its scenario, to begin one's own with."""
+    require_flower()
+    from agewise.federation.flower.app import write_template  # noqa: PLC0415
+
+    write_template(folder)
+    name = escape(str(folder))
+    people.print(
+        f"Wrote {name}. Next: agewise deploy init fed {name}/plants.toml && agewise deploy up fed "
+        f"&& agewise deploy run fed {name}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+@deploy.command("run", epilog="Example: agewise deploy run fed my_app --run-config 'rounds=3'")
+def run_command(
+    folder: FolderArgument,
+    app: Annotated[Path, typer.Argument(help="Folder of a Flower app, with its pyproject.toml.")],
+    run_config: Annotated[
+        str, typer.Option(help="For the app: key=value pairs, of keys in its pyproject.toml.")
+    ] = "",
+) -> None:
+    """Run a Flower app of one's own on a deployment that is up, and show its log.
+
+    Exit code 2 if Flower does not take the app or its configuration, 4 if the run fails.
+    """
+    require_flower()
+    from agewise.federation.flower.deployment import Deployment  # noqa: PLC0415
+    from agewise.federation.flower.submission import run_app  # noqa: PLC0415
+
+    run_app(Deployment.load(folder), app, run_config)
 
 
 @deploy.command(epilog="Example: agewise deploy status fed --json")

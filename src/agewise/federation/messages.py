@@ -141,5 +141,7 @@ class Upload(_Message):
     fingerprint: str
 
 
-RefusalReason = Literal["budget", "order", "records", "ledger"]
-"""Why a client will not answer, in one word: all that the server is told."""
+RefusalReason = Literal["budget", "order", "records", "ledger", "arrays", "slot"]
+"""Why a client will not answer, in one word: all that the server is told.
+
+The last two are for apps of one's own: arrays that are not the model's, data of another slot."""

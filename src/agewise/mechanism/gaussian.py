@@ -11,7 +11,14 @@ import numpy as np
 from agewise.arrays import Array
 from agewise.checks import random_generator
 from agewise.errors import InvalidInput
-from agewise.mechanism.mechanism import Noised, checked_vector, opendp
+from agewise.mechanism.mechanism import (
+    Noised,
+    checked_vector,
+    draw_in_pieces,
+    grid_of,
+    is_long,
+    opendp,
+)
 
 LARGEST_SCALE = 1e150
 """Beyond this, variances overflow."""
@@ -66,6 +73,8 @@ class Gaussian:
             raise InvalidInput("delta", failure, "above 0 and below 1, with Gaussian noise")
         if not scale <= LARGEST_SCALE:
             raise InvalidInput("scale", scale, f"up to {LARGEST_SCALE:g}")
+        if is_long(len(payload)):
+            return _long_gaussian(payload, sensitivity, scale, failure)
         spent = self.certified(sensitivity, scale, failure)
         drawn = np.asarray(_opendp_gaussian(scale)(payload))
         return Noised(drawn, scale, spent, private=True, failure=failure)
@@ -123,6 +132,24 @@ def _maximiser(value: Any, shape: tuple[int, ...]) -> Array:
         up = value(left) < value(right)
         low, high = np.where(up, left, low), np.where(up, high, right)
     return np.asarray((low + high) / 2)
+
+
+def _long_gaussian(
+    payload: list[float], sensitivity: float, scale: float, failure: float
+) -> Noised:
+    """Noise for many coordinates: on a coarser grid, which costs a little sensitivity."""
+    grid = grid_of(scale)
+    whole = opendp().c.make_zCDP_to_approxDP(_gridded_gaussian(scale, grid, len(payload)))
+    spent = float(whole.map(sensitivity).epsilon(failure))
+    drawn = draw_in_pieces(lambda count: _gridded_gaussian(scale, grid, count), payload)
+    return Noised(np.asarray(drawn), scale, spent, private=True, failure=failure)
+
+
+@lru_cache(maxsize=64)
+def _gridded_gaussian(scale: float, grid: int, size: int) -> Any:
+    dp = opendp()
+    domain = dp.vector_domain(dp.atom_domain(T="f64", nan=False), size=size)
+    return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale, k=grid)
 
 
 @lru_cache(maxsize=4096)

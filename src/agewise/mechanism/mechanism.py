@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Protocol
@@ -11,6 +15,15 @@ from numpy.typing import NDArray
 
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
+
+LONG = 1000
+"""Coordinates beyond which a vector is drawn in pieces."""
+PIECE = 10_000
+"""Coordinates of a piece."""
+GRID_BITS = 60
+"""How much finer than its noise the grid of a long vector is, as a power of two."""
+FINEST = -1074
+"""The power of two of the smallest float."""
 
 Value = float | int | NDArray[np.float64] | NDArray[np.int64]
 
@@ -96,6 +109,32 @@ def checked_vector(value: Any) -> list[float]:
     if not np.isfinite(array).all():
         raise InvalidInput("value", repr(value), "finite numbers", "Clip or drop what is not.")
     return array.tolist()  # type: ignore[no-any-return]
+
+
+def is_long(size: int) -> bool:
+    """Whether a vector is drawn in pieces, on the grid of `grid_of`."""
+    return size > LONG
+
+
+def grid_of(scale: float) -> int:
+    """The power of two whose multiples a long vector is rounded to before it is noised.
+
+    OpenDP's default is the finest grid that floats have, which takes three to four times as long.
+    What rounding adds to the sensitivity, OpenDP's own map counts.
+    """
+    return max(math.frexp(scale)[1] - GRID_BITS, FINEST)
+
+
+def draw_in_pieces(make: Callable[[int], Any], payload: list[float]) -> list[float]:
+    """Noise a long vector by `make(size)`, OpenDP's measurement of that many coordinates.
+
+    Every coordinate has its own draw, so the pieces together are the measurement of the whole.
+    OpenDP computes outside of Python's lock: the pieces use all cores.
+    """
+    pieces = [payload[at : at + PIECE] for at in range(0, len(payload), PIECE)]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        drawn = threads.map(lambda piece: make(len(piece))(piece), pieces)
+        return [one for piece in drawn for one in piece]
 
 
 @cache

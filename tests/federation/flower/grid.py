@@ -1,14 +1,15 @@
 """A grid of nodes in this process: Flower's messages, without its network."""
 
 import itertools
+from types import SimpleNamespace
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 
 class Node:
-    def __init__(self, app, config):
-        self.app, self.config = app, config
+    def __init__(self, app, config, run_config=None):
+        self.app, self.config, self.run_config = app, config, run_config or {}
         self.alive = True
         self.fault = None
         """Called with each message; what it returns is the reply, unless that is None."""
@@ -28,7 +29,7 @@ class InProcessGrid(Grid):
 
     @property
     def run(self):
-        raise NotImplementedError
+        return SimpleNamespace(run_id=7)
 
     def create_message(self, *_, **__):
         raise NotImplementedError
@@ -50,7 +51,8 @@ class InProcessGrid(Grid):
             return identity
         reply = node.fault(message) if node.fault else None
         if reply is None:
-            context = Context(1, message.metadata.dst_node_id, node.config, RecordDict(), {})
+            about = message.metadata.dst_node_id, node.config, RecordDict(), node.run_config
+            context = Context(1, *about)
             reply = node.app(message, context)
         if reply is not False:  # False: it never answers
             self.replies[identity] = reply

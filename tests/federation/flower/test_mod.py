@@ -1,8 +1,6 @@
-"""Other people's apps: the mod, the helper, the example."""
+"""Other people's apps: the mod and the helper."""
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,14 +20,16 @@ from flwr.serverapp.strategy import FedAvg
 from grid import InProcessGrid, Node
 
 import agewise as aw
-from agewise.federation.flower import mod
+from agewise.federation.flower import updates
 from agewise.federation.flower.client_app import introduce
-from agewise.federation.flower.mod import PlanHelper, _clipped, age_dp_mod
+from agewise.federation.flower.mod import PlanHelper, age_dp_mod
 from agewise.federation.flower.node import write_node
+from agewise.federation.flower.updates import clipped_mean, mean_sensitivity
+from agewise.federation.sources import client_generator
+from agewise.mechanism import Laplace
 
 PROBLEM = aw.scenarios.london().replace(epsilon=0.5)
 PLAN = aw.plan(PROBLEM)
-ROOT = Path(__file__).parents[3]
 
 
 def config(folder, name="client 3", **changes):
@@ -37,6 +37,10 @@ def config(folder, name="client 3", **changes):
     facts = {"records": {"kind": "simulated", "seed": 5}, "policy": aw.Policy(), **changes}
     write_node(path, PROBLEM, name, **facts)
     return {"agewise-config": str(path)}
+
+
+def slot_in(message):
+    return message.content["agewise"]["collect-at"]
 
 
 def app_that_returns(update, clip=1.0):
@@ -51,7 +55,7 @@ def app_that_returns(update, clip=1.0):
         content = RecordDict(
             {
                 "arrays": ArrayRecord({"w": Array((start + update).astype(start.dtype))}),
-                "metrics": MetricRecord({"loss": 0.123}),
+                "metrics": MetricRecord({"loss": 0.123, "collected-at": slot_in(message)}),
             }
         )
         return Message(content, reply_to=message)
@@ -138,7 +142,7 @@ def test_an_update_that_is_not_finite_counts_as_nothing(tmp_path, update):
 @pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
 def test_clipping_bounds_the_norm(size, scale):
     update = np.random.default_rng(0).normal(size=size) * scale
-    clipped = _clipped(update, 1.0)
+    clipped = clipped_mean(update[None], 1.0, 1)
     assert np.abs(clipped).sum() <= 1 + 1e-9
     if np.abs(update).sum() <= 1:
         assert (clipped == update).all()
@@ -191,22 +195,6 @@ def test_the_helper_believes_keys_rather_than_names(tmp_path):
     assert not grid.pushed  # nobody was asked
 
 
-def test_the_example_app_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(ROOT / "examples" / "flower"))
-    from agewise_example import client_app
-    from agewise_example import server_app as example
-
-    nodes = [Node(client_app.app, config(tmp_path, c.name)) for c in PROBLEM.clients]
-    context = Context(
-        1, 1, {}, RecordDict(), {"epsilon": 0.5, "run": "histogram-1", "deployment": ""}
-    )
-    example.app(InProcessGrid(nodes), context)
-    assert "shares of records" in capsys.readouterr().out
-    for client in PROBLEM.clients:
-        assert len(events(tmp_path, client.name)) == 1
-    sys.modules.pop("agewise_example", None)
-
-
 def misbehaving(reply):
     app = ClientApp(mods=[age_dp_mod(clip=1.0)])
 
@@ -221,28 +209,38 @@ def misbehaving(reply):
     return app
 
 
-def arrays(**parts):
-    return lambda m: Message(
-        RecordDict({"arrays": ArrayRecord({k: Array(v) for k, v in parts.items()})}), reply_to=m
-    )
+def arrays(record="arrays", **parts):
+    def reply(message):
+        found = ArrayRecord({key: Array(value) for key, value in parts.items()})
+        metrics = MetricRecord({"collected-at": slot_in(message)})
+        return Message(RecordDict({record: found, "metrics": metrics}), reply_to=message)
+
+    return reply
+
+
+def slot_only(message, **metrics):
+    return Message(RecordDict({"m": MetricRecord(metrics)}), reply_to=message)
 
 
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "word"),
     [
-        lambda m: float("reading 123.4 Wh of flat 7"),
-        lambda m: Message(Error(2, "reading 123.4"), reply_to=m),
-        arrays(**{"reading=123.4": np.zeros(2)}),
-        arrays(w=np.zeros(37)),
-        arrays(w=np.zeros(2, dtype=np.float32)),
-        arrays(w=np.zeros(2, dtype=np.int64)),
-        lambda m: Message(RecordDict({"other": MetricRecord({"x": 123.4})}), reply_to=m),
+        (lambda m: float("reading 123.4 Wh of flat 7"), "records"),
+        (lambda m: Message(Error(2, "reading 123.4"), reply_to=m), "records"),
+        (arrays(**{"reading=123.4": np.zeros(2)}), "arrays"),
+        (arrays(w=np.zeros(37)), "arrays"),
+        (arrays(w=np.zeros(0)), "arrays"),
+        (arrays(w=np.zeros(2, dtype=np.float32)), "arrays"),
+        (arrays(w=np.zeros(2, dtype=np.int64)), "arrays"),
+        (lambda m: slot_only(m, **{"collected-at": slot_in(m)}), "arrays"),
+        (lambda m: slot_only(m, x=123.4), "slot"),
+        (lambda m: slot_only(m, **{"collected-at": slot_in(m) + 1}), "slot"),
     ],
 )
-def test_nothing_but_the_update_leaves(tmp_path, reply):
+def test_nothing_but_the_update_leaves(tmp_path, reply, word):
     order = PlanHelper(PLAN, "r").order("client 3")
     told = ask(misbehaving(reply), config(tmp_path), order, np.zeros(2))
-    assert refusal(told) == "records"
+    assert refusal(told) == word
     assert not events(tmp_path)
 
 
@@ -269,7 +267,7 @@ def test_the_mod_keeps_to_the_nodes_own_aggregation(tmp_path):
 
 
 def test_tiny_bounds_and_huge_updates():
-    clipped = _clipped(np.full(3, 1e308), 3e-16)
+    clipped = clipped_mean(np.full((1, 3), 1e308), 3e-16, 1)
     assert np.abs(clipped).sum() <= 3e-16 * (1 + 1e-9)
 
 
@@ -318,13 +316,20 @@ def test_scalars_and_counters_come_back(tmp_path):
     assert len(event.payload) == 8 * 5  # the floats
 
 
-@pytest.mark.parametrize("odd", [np.zeros(2, dtype=complex), np.asarray(["a"]), None])
-def test_arrays_that_cannot_be_noised_are_refused_before_training(tmp_path, odd):
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"w": np.zeros(2), "x": np.zeros(2, dtype=complex)},
+        {"w": np.zeros(2), "x": np.asarray(["a"])},
+        {"x": np.zeros(2, dtype=int)},
+        {"w": np.zeros((0, 3))},
+        {},
+    ],
+)
+def test_arrays_that_cannot_be_noised_are_refused_before_training(tmp_path, parts):
     app, calls = app_that_returns(np.zeros(2))
-    parts = {"w": np.zeros(2)} if odd is not None else {}
-    extra = np.zeros(2, dtype=int) if odd is None else odd
-    reply = send(app, config(tmp_path), PlanHelper(PLAN, "r").order("client 3"), x=extra, **parts)
-    assert refusal(reply) == "order"
+    reply = send(app, config(tmp_path), PlanHelper(PLAN, "r").order("client 3"), **parts)
+    assert refusal(reply) == "arrays"
     assert not calls
     assert not (tmp_path / "client 3" / "releases.ledger").exists()
 
@@ -336,7 +341,7 @@ def test_nothing_is_recorded_that_cannot_be_sent(tmp_path, monkeypatch):
     app, where = mirrored(w=0.1), config(tmp_path)
     order = PlanHelper(PLAN, "r").order("client 3")
     with monkeypatch.context() as patch:
-        patch.setattr(mod, "FlowerArray", broken)
+        patch.setattr(updates, "FlowerArray", broken)
         assert refusal(send(app, where, order, w=np.zeros(2))) == "records"
     assert not events(tmp_path)
     assert not send(app, where, order, w=np.zeros(2)).has_error()
@@ -405,3 +410,146 @@ def test_an_app_of_ones_own_cannot_leave_the_noise_to_the_server(tmp_path):
     assert refusal(reply) == "order"
     assert not calls
     assert not events(tmp_path)
+
+
+SAMPLES = PROBLEM.clients[2].samples
+
+
+def per_record_app(rows, clip=1.0):
+    app = ClientApp(mods=[age_dp_mod(clip=clip, per_record=True)])
+    app.train()(lambda message, _: arrays("per-record", **rows)(message))
+    return app
+
+
+def test_guarantee_each_record_is_clipped_and_counts_as_one_of_n(tmp_path):
+    """Rows of several arrays have one norm together; the mean of the clipped ones is released."""
+    rng = np.random.default_rng(3)
+    rows = {"w": rng.normal(size=(SAMPLES, 2, 2)) * 1e3, "b": rng.normal(size=(SAMPLES, 1)) * 1e3}
+    rows["w"][0] = 1e-4
+    rows["b"][0] = 2e-4  # the only one that is short enough
+    where = config(tmp_path, stand_in_seed=5)
+    start = {"w": np.ones((2, 2), dtype=np.float32), "b": np.zeros(1), "seen": np.arange(2)}
+    order = PlanHelper(PLAN, "r").order("client 3")
+    reply = send(per_record_app(rows), where, order, **start)
+    (event,) = events(tmp_path)
+    assert event.sensitivity == pytest.approx(2 / SAMPLES)
+    assert reply.content["agewise"]["clipped"] == "record"
+    assert reply.content["agewise"]["sensitivity"] == event.sensitivity
+    together = np.concatenate([rows["w"].reshape(SAMPLES, 4), rows["b"]], axis=1)
+    norms = np.abs(together).sum(axis=1, keepdims=True)
+    expected = (together / np.maximum(norms, 1)).mean(axis=0)
+    noise = (
+        Laplace()
+        .imitate(np.zeros(5), scale=event.scale, rng=client_generator(5, "client 3/r", "noise"))
+        .value
+    )
+    assert np.frombuffer(event.payload) == pytest.approx(expected + noise, abs=1e-12)
+    assert (reply.content["arrays"]["seen"].numpy() == start["seen"]).all()
+
+
+def test_the_noise_of_records_falls_with_their_number(tmp_path):
+    scales = []
+    for app, name in (
+        (app_that_returns(np.zeros(3))[0], "whole"),
+        (per_record_app({"w": np.zeros((SAMPLES, 3))}), "records"),
+    ):
+        ask(app, config(tmp_path / name), PlanHelper(PLAN, "r").order("client 3"), np.zeros(3))
+        scales.append(events(tmp_path / name)[0].scale)
+    assert scales[0] / scales[1] == pytest.approx(SAMPLES, rel=1e-6)
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+@pytest.mark.parametrize("norm", [1, 2])
+def test_guarantee_one_record_moves_the_mean_by_its_share(odd, norm):
+    """Whatever it is replaced by; one that is not finite counts as zeros."""
+    rows = np.random.default_rng(4).normal(size=(50, 7)) * 10
+    other, zero = rows.copy(), rows.copy()
+    other[3], zero[3] = -1e300, 0.0
+    moved = clipped_mean(rows, 0.5, norm) - clipped_mean(other, 0.5, norm)
+    assert 0.01 < np.linalg.norm(moved, norm) <= mean_sensitivity(0.5, 50)
+    rows[3, 2] = odd
+    assert (clipped_mean(rows, 0.5, norm) == clipped_mean(zero, 0.5, norm)).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "word"),
+    [
+        ({"w": np.zeros((SAMPLES - 1, 3))}, "records"),
+        ({"w": np.zeros((SAMPLES, 4))}, "arrays"),
+        ({"w": np.zeros((SAMPLES, 3), dtype=int)}, "arrays"),
+        ({"w": np.zeros(3)}, "arrays"),
+        ({"v": np.zeros((SAMPLES, 3))}, "arrays"),
+        ({}, "arrays"),
+    ],
+)
+def test_rows_that_are_not_one_for_each_record_are_refused(tmp_path, rows, word):
+    order = PlanHelper(PLAN, "r").order("client 3")
+    assert refusal(ask(per_record_app(rows), config(tmp_path), order, np.zeros(3))) == word
+    assert not events(tmp_path)
+
+
+def test_a_run_keeps_the_clip_and_the_shapes_it_was_released_with(tmp_path):
+    where, order = config(tmp_path), PlanHelper(PLAN, "r").order("client 3")
+    ask(app_that_returns(np.zeros(3))[0], where, order, np.zeros(3))
+    assert refusal(ask(app_that_returns(np.zeros(3), 2.0)[0], where, order, np.zeros(3))) == "order"
+    assert refusal(ask(app_that_returns(np.zeros(4))[0], where, order, np.zeros(4))) == "arrays"
+    assert len(events(tmp_path)) == 1
+
+
+def test_the_app_is_told_the_slot_of_its_own_count(tmp_path):
+    """Whatever the server says it is."""
+    told = []
+    app = ClientApp(mods=[age_dp_mod(clip=1.0)])
+    app.train()(
+        lambda message, _: (told.append(slot_in(message)), arrays(w=np.zeros(2))(message))[1]
+    )
+    order = PlanHelper(PLAN, "r").order("client 3")
+    order["collect-at"] = 77
+    ask(app, config(tmp_path, starts_at=5), order, np.zeros(2))
+    (event,) = events(tmp_path)
+    assert told == [event.collect_at] == [5 + PLAN.assignments[2].collect_at]
+
+
+GAUSSIAN = PROBLEM.replace(mechanism="gaussian", delta=1e-6)
+
+
+def gaussian(folder, policy):
+    path = folder / "client 3" / "node.toml"
+    records = {"kind": "simulated", "seed": 5}
+    write_node(path, GAUSSIAN, "client 3", records=records, policy=policy)
+    return {"agewise-config": str(path)}
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_gaussian_updates_are_clipped_in_the_other_norm(tmp_path, size):
+    """Long enough to be drawn in pieces; the arrays are a model's, of short floats."""
+    app, _ = app_that_returns(np.full(size, 1e6))
+    where = gaussian(tmp_path, aw.Policy(max_delta=1e-6))
+    order = PlanHelper(aw.plan(GAUSSIAN), "r").order("client 3")
+    reply = ask(app, where, order, np.zeros(size, dtype=np.float32))
+    (event,) = events(tmp_path)
+    assert (event.kind, event.private) == ("gaussian", True)
+    assert event.sensitivity == pytest.approx(2.0)
+    assert event.aged_epsilon <= GAUSSIAN.epsilon
+    assert 0 < event.aged_delta <= GAUSSIAN.delta
+    out = reply.content["arrays"]["w"].numpy()
+    if size > 3:  # the mean of a vector of ℓ2 norm 1, with noise of the recorded scale
+        error = 6 * event.scale / np.sqrt(size)
+        assert abs(out.mean() - 1 / np.sqrt(size)) < error
+        assert out.std() == pytest.approx(event.scale, rel=0.05)
+
+
+def test_several_gaussian_releases_add_up_and_the_policy_decides(tmp_path):
+    """No plan is for many such rounds; what the ledger proves of them is their sum."""
+    app, plan = app_that_returns(np.zeros(4))[0], aw.plan(GAUSSIAN)
+    where = gaussian(tmp_path, aw.Policy(max_aged_epsilon=5.0, max_delta=2.5e-6))
+    replies = [
+        ask(app, where, PlanHelper(plan, f"r{number}").order("client 3"), np.zeros(4))
+        for number in range(3)
+    ]
+    assert refusal(replies[2]) == "budget"
+    spent = [dict(reply.content["agewise"]) for reply in replies[:2]]
+    assert spent[1]["total_delta"] >= 2 * events(tmp_path)[0].aged_delta
+    assert spent[1]["total_aged"] > spent[0]["total_aged"]
+    assert spent[1]["total_classical"] == pytest.approx(2 * spent[0]["total_classical"])
+    assert len(events(tmp_path)) == 2

@@ -30,7 +30,8 @@ app.query("agewise")(introduce)
 @app.train()
 def train(message, context):
     moved = message.content["arrays"]["w"].numpy() + 0.1
-    record = MetricRecord({"num-examples": 1})
+    slot = message.content["agewise"]["collect-at"]
+    record = MetricRecord({"num-examples": 1, "collected-at": slot})
     content = {"arrays": ArrayRecord({"w": Array(moved)}), "metrics": record}
     return Message(RecordDict(content), reply_to=message)
 
@@ -164,6 +165,9 @@ def test_more_rounds_than_planned_are_refused_before_the_first(grid):
     once = aw.plan(aw.scenarios.london())
     with pytest.raises(aw.InvalidInput, match="num_rounds is 3; allowed: 1 to 1"):
         AgedStrategy(fedavg(), once, "learn").start(grid, START)
+    gaussian = aw.plan(aw.scenarios.london().replace(mechanism="gaussian", delta=1e-6))
+    with pytest.raises(aw.InvalidInput, match="With Gaussian noise every round is a run with"):
+        AgedStrategy(fedavg(), gaussian, "learn").start(grid, START)
     assert not grid.pushed
 
 

@@ -1,13 +1,19 @@
-"""The Flower app of a run, which every node gets."""
+"""The Flower app of a run, which every node gets; and one to begin one's own with."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+from agewise.errors import InvalidInput
 from agewise.federation.flower.deployment import Deployment
+from agewise.federation.journal import probe_folder
 from agewise.federation.settings import Settings
 from agewise.planning import Plan
+
+TEMPLATE = Path(__file__).parent / "template"
+"""The examples with scikit-learn."""
 
 APP = """\
 [build-system]
@@ -79,3 +85,13 @@ def write_app(
         encoding="utf-8",
     )
     return folder
+
+
+def write_template(folder: Path) -> None:
+    """Write the age-aware example and its scenario to a new or empty folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidInput("folder", str(folder), "a new or empty folder")
+    probe_folder("folder", folder)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(TEMPLATE / "aged", folder, dirs_exist_ok=True, ignore=ignored)
+    shutil.copyfile(TEMPLATE / "plants.toml", folder / "plants.toml")

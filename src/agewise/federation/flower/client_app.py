@@ -14,6 +14,7 @@ from flwr.common.logger import log
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.client import refusal_reason
 from agewise.federation.flower.node import Node
+from agewise.federation.flower.updates import UpdateRefused
 from agewise.federation.messages import BadMessage, Order, RefusalReason
 
 RECORD = "agewise"
@@ -101,6 +102,8 @@ def refuse(message: Message, error: Exception) -> Message:
     reason: RefusalReason = "records"
     if isinstance(error, BadMessage):
         reason = "order"
+    elif isinstance(error, UpdateRefused):
+        reason = error.reason
     elif isinstance(error, AgewiseError):
         reason = refusal_reason(error)
     return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)

@@ -26,19 +26,18 @@ from agewise.federation.flower.certificates import (
     write_private,
 )
 from agewise.federation.flower.node import write_node
+from agewise.federation.flower.node_config import checked_node_config
 from agewise.federation.flower.units import PROFILE, write_units
 from agewise.federation.journal import probe_folder
 from agewise.federation.local import refuse_stand_in
 from agewise.federation.profile import own_policy
 from agewise.privacy.account import Policy
 from agewise.problem import Problem
+from agewise.scenario import dump_scenario
 
 VERSION = 1
 HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,63}")
 REGISTERED = "server/registered.json"
-OWN_KEYS = ("agewise-config", "partition-id", "num-partitions")
-"""Keys of a node's configuration in Flower that say which node it is."""
-PAIR = re.compile(r"""(?<!\S)[A-Za-z0-9_-]+=("[^"]*"|'[^']*'|[^\s"']+)(?!\S)""")
 RESERVED = ("superlink", "superexec", "register", "supervisor")
 """Names of processes, which no client may have."""
 
@@ -105,6 +104,11 @@ class Deployment:
             return {str(name): int(number) for name, number in known.items()}
         except (OSError, ValueError, AttributeError, TypeError):
             return None
+
+    @property
+    def scenario(self) -> Path:
+        """The scenario that it was laid out with."""
+        return self.folder / "server" / "scenario.toml"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -222,6 +226,7 @@ def init_deployment(
     )
     deployment = Deployment(place, host, ports[0], tls, nodes, further)
     (place / "server").mkdir(0o700, parents=True)
+    deployment.scenario.write_text(dump_scenario(problem), encoding="utf-8")
     (place / "flwr").mkdir(0o700)  # it will hold what clients have uploaded
     write_private(place / "server" / "superexec.secret", os.urandom(32).hex().encode())
     base = int.from_bytes(os.urandom(7)) if seed is None else seed
@@ -263,31 +268,6 @@ def change_layout(
     write_units(deployment)
     _write_connection(deployment)
     return deployment
-
-
-def checked_node_config(text: str) -> str:
-    """Return further node configuration as Flower reads it, or say what is wrong with it."""
-    from click import ClickException  # noqa: PLC0415
-    from flwr.common.config import parse_config_args  # noqa: PLC0415
-
-    form = 'key=value pairs with spaces between, as in: data="/srv/meters" batch-size=32'
-    pairs = [pair[0] for pair in PAIR.finditer(text)]
-    if PAIR.sub("", text).strip():
-        raise InvalidInput("node_config", text, form)
-    try:
-        values = parse_config_args([" ".join(pairs), ""])  # one alone might be read as a file
-    except (ClickException, ValueError):
-        raise InvalidInput(
-            "node_config",
-            text,
-            form,
-            "A value is a text in quotes, a number, true or false; give each key once.",
-        ) from None
-    for key, value in values.items():
-        if key in OWN_KEYS:
-            others = "keys other than " + ", ".join(OWN_KEYS)
-            raise InvalidInput("node_config", f"{key}={value}", others, "Each node has its own.")
-    return " ".join(pairs)
 
 
 def busy_ports(deployment: Deployment) -> dict[int, str]:

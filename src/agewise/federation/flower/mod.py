@@ -8,13 +8,10 @@ the node's ledger, and drops everything else from the reply but the update: metr
 
 from __future__ import annotations
 
-import math
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from flwr.app import Array as FlowerArray
 from flwr.app import (
     ArrayRecord,
     ConfigRecord,
@@ -48,7 +45,17 @@ from agewise.federation.flower.client_app import (
 )
 from agewise.federation.flower.node import Node
 from agewise.federation.flower.transport import introductions
-from agewise.federation.messages import BadMessage, Order
+from agewise.federation.flower.updates import (
+    UpdateRefused,
+    clipped_mean,
+    mean_sensitivity,
+    model_in,
+    moved,
+    record_updates,
+    refuse_other_slot,
+    whole_update,
+)
+from agewise.federation.messages import Order
 from agewise.federation.server import Server
 from agewise.mechanism import MECHANISMS
 from agewise.planning import Plan
@@ -56,28 +63,41 @@ from agewise.privacy.account import Event
 from agewise.privacy.ledger import Ledger
 from agewise.terms import Terms, outside_terms
 
-NORM_SLACK = 1 + 1e-9
-"""What rounding may add to a clipped norm."""
 
-
-def age_dp_mod(clip: float, arrays: str = "arrays") -> Mod:
+def age_dp_mod(clip: float, arrays: str = "arrays", per_record: bool = False) -> Mod:
     """Return a mod that makes the update of a train reply private for the age of its data.
 
-    `clip` bounds the norm of the update (ℓ1 for Laplace noise, ℓ2 for Gaussian): by how much the
-    reply's `arrays` differ from those of the message, which must have the same names, shapes and
-    types. Train messages must carry an order (`PlanHelper.order`). Arrays of whole numbers or truth
-    values, such as the counters of batch normalisation, are sent back as they came. Messages of
-    other types pass untouched: what an app answers to them, evaluations included, leaves without
-    noise and without account. For the server to know which node is which client, the app must
-    answer that: `app.query("agewise")(client_app.introduce)`.
+    `clip` bounds a norm: ℓ1 for Laplace noise, ℓ2 for Gaussian. Of what, `per_record` says:
+
+    - False: of the whole update, by how much the reply's `arrays` differ from those of the message,
+      which must have the same names, shapes and types. One record may change all of it, by 2·clip,
+      so any training procedure will do. The classical ε then protects all records of the client
+      together; the aged ε one record, for which alone ageing is worked out.
+    - True: of each record's own update, and their mean is released: one record of n changes it by
+      2·clip/n, and both ε's protect one record. The reply holds in the array record "per-record"
+      for each float array an array `[n, *shape]`, n the `samples` of the node's own scenario: row i
+      is the update that record i asks for, such as its gradient times minus the learning rate.
+      **Row i may depend on record i and on the server's arrays, and on no other record.** The mod
+      cannot check that.
+
+    The app finds the slot to collect in, counted in the node's own slots, in
+    `message.content["agewise"]["collect-at"]`, and must return the slot in which its data were
+    collected as the metric "collected-at".
+
+    Train messages must carry an order (`AgedStrategy` or `PlanHelper.order`). Arrays of whole
+    numbers or truth values, such as the counters of batch normalisation, are sent back as they
+    came. Messages of other types pass untouched: what an app answers to them, evaluations included,
+    leaves without noise and without account. For the server to know which node is which client
+    where nodes have no keys, the app must answer that:
+    `app.query("agewise")(client_app.introduce)`.
 
     Guarantees
-        The update that leaves has a norm of at most `clip` before noise, so that whatever the app
-        computed, one record moves it by at most 2·clip; noise and ledger event are for that
-        sensitivity, the node's own process, target, mechanism, aggregation slot and policy.
-        Nothing is recorded that cannot be sent. Asked again for the same order, the
-        stored update is sent. What goes wrong is a Flower error of one word, which strategies
-        count as a failure.
+        What leaves is the mean of rows that were clipped here, with noise; noise and ledger event
+        are for that sensitivity, the node's own process, target, mechanism, aggregation slot and
+        policy. A row with anything in it that is not finite counts as zeros, and how many there
+        were stays with the node. If the app names another slot or none, nothing is released.
+        Nothing is recorded that cannot be sent. Asked again for the same order, the stored update
+        is sent. What goes wrong is a Flower error of one word, which strategies count as a failure.
     """
     bound = positive("clip", clip)
 
@@ -86,22 +106,36 @@ def age_dp_mod(clip: float, arrays: str = "arrays") -> Mod:
             return call_next(message, context)
         try:
             node, order = node_of(context, before_in(message)), order_in(message)
-            before = _before(message, arrays)
+            model, samples = model_in(message, arrays), node.client.samples
+            reach = mean_sensitivity(bound, samples if per_record else 1)
 
             def reply_with(event: Event) -> Message:
-                return _reply(message, before, arrays, event, node.client.samples)
+                return _reply(message, model, arrays, event, samples, per_record)
 
             with Ledger(node.ledger) as ledger:
                 stored = ledger.find(order.run)
                 if stored is None:
                     node.refuse_round(order, ledger)
-                    own = _terms(node, order, bound)
+                    own = _terms(node, order, reach)
+                    slot = order.collect_at + node.profile.starts_at
+                    message.content.config_records[RECORD]["collect-at"] = slot
                     reply = call_next(message, context)
                     if reply.has_error():
                         raise InvalidInput("reply", "an error", "an update")
-                    norm = MECHANISMS[own.target.mechanism].norm
-                    update = _clipped(_update(reply, before, arrays), bound, norm)
+                    refuse_other_slot(reply, slot)
+                    rows = (
+                        record_updates(reply, model, samples)
+                        if per_record
+                        else whole_update(reply, model, arrays)
+                    )
+                    update = clipped_mean(rows, bound, MECHANISMS[own.target.mechanism].norm)
                     stored = _release(node, ledger, order, update, own, reply_with)
+                elif stored.sensitivity != reach:
+                    raise OrderRefused(
+                        f"run {order.run!r} was released for a sensitivity of "
+                        f"{stored.sensitivity:g}, and clip and samples say {reach:g} now. Give the "
+                        "run a new name."
+                    )
                 answer = reply_with(stored)
                 if stored.private:
                     answer.content.config_records[RECORD].update(_spent(node, ledger, stored))
@@ -167,50 +201,8 @@ class PlanHelper:
         raise InvalidInput("client", repr(client), "a client of the plan")
 
 
-def _before(message: Message, arrays: str) -> ArrayRecord:
-    if arrays not in message.content.array_records or not message.content[arrays]:
-        raise BadMessage("malformed", f"a train message without the arrays {arrays!r}")
-    before = message.content.array_records[arrays]
-    kinds = {base.numpy().dtype.kind for base in before.values()}
-    if "f" not in kinds or kinds - set("fiub"):
-        raise BadMessage("malformed", "arrays other than of floats, whole numbers, truth values")
-    return before
-
-
-def _update(reply: Message, before: ArrayRecord, arrays: str) -> Array:
-    """By how much the arrays moved, as one vector. Their names and shapes must be the server's."""
-    after = reply.content.array_records.get(arrays)
-    if after is None or list(after) != list(before):
-        raise InvalidInput("reply", "other arrays", "the arrays that the message had")
-    parts = []
-    for key, base in before.items():
-        old, new = base.numpy(), after[key].numpy()
-        if (old.shape, old.dtype) != (new.shape, new.dtype):
-            raise InvalidInput(
-                f"array {key!r}", f"{new.dtype}{new.shape}", f"as it came: {old.dtype}{old.shape}"
-            )
-        if old.dtype.kind == "f":
-            parts.append((new.astype(np.float64) - old.astype(np.float64)).ravel())
-    vector = np.concatenate(parts)
-    if not vector.size:
-        raise InvalidInput("reply", "an empty update", "one number or more")
-    return vector
-
-
-def _clipped(update: Array, bound: float, norm: int = 1) -> Array:
-    """Scale an update down to the bound in a norm; what is not finite counts as nothing."""
-    finite = np.where(np.isfinite(update), update, 0.0)
-    largest = float(np.abs(finite).max())
-    if largest == 0:
-        return finite
-    direction = finite / largest
-    parts = np.abs(direction) if norm == 1 else np.square(direction)
-    length = math.fsum(parts.tolist()) ** (1 / norm)
-    return np.asarray(finite if largest * length <= bound else direction * (bound / length))
-
-
-def _terms(node: Node, order: Order, bound: float) -> Terms:
-    """The noise for an update of bounded norm, by the node's own process and target."""
+def _terms(node: Node, order: Order, sensitivity: float) -> Terms:
+    """The noise for an update of this sensitivity, by the node's own process and target."""
     profile, client = node.profile, node.client
     if order.client != client.name or order.fingerprint != client.process.fingerprint:
         raise OrderRefused(f"an order for {order.client!r} reached client {client.name!r}")
@@ -221,7 +213,7 @@ def _terms(node: Node, order: Order, bound: float) -> Terms:
     return outside_terms(
         replace(client, weight=None),
         profile.target(profile.calibration or "sharp"),
-        2 * bound * NORM_SLACK,
+        sensitivity,
         order.collect_at,
         order.aggregate_at,
     )
@@ -257,31 +249,39 @@ def _spent(node: Node, ledger: Ledger, stored: Event) -> dict[str, float]:
     """What all releases of this client's ledger add up to, as seen when this one is published."""
     profile = node.profile
     total = ledger.total(node.client.process, stored.aggregate_at, profile.method, profile.law)
-    return {"total_aged": total.aged, "total_classical": total.classical}
+    return {
+        "total_aged": total.aged,
+        "total_classical": total.classical,
+        "total_delta": total.aged_delta,
+    }
 
 
 def _reply(
-    message: Message, before: ArrayRecord, arrays: str, stored: Event, samples: int
+    message: Message,
+    model: ArrayRecord,
+    arrays: str,
+    stored: Event,
+    samples: int,
+    per_record: bool,
 ) -> Message:
     """The stored update, added to the server's arrays. Nothing else of the app's reply leaves."""
-    vector, at = np.frombuffer(stored.payload, dtype="<f8"), 0
-    olds = {key: base.numpy() for key, base in before.items()}
-    if vector.size != sum(old.size for old in olds.values() if old.dtype.kind == "f"):
-        raise OrderRefused(f"run {stored.key!r} was released for arrays of other sizes")
-    folded: OrderedDict[str, FlowerArray] = OrderedDict()
-    for key, old in olds.items():
-        if old.dtype.kind != "f":
-            folded[key] = before[key]
-            continue
-        part = vector[at : at + old.size].reshape(old.shape) + old.astype(np.float64)
-        limits = np.finfo(old.dtype)  # noise may be more than a short float can hold
-        part = np.clip(part, limits.min, limits.max)
-        folded[key], at = FlowerArray(np.asarray(part, dtype=old.dtype)), at + old.size
+    after = moved(model, np.frombuffer(stored.payload, dtype="<f8"))
+    if after is None:
+        raise UpdateRefused(
+            "arrays", f"run {stored.key!r} was released for arrays of other sizes than these"
+        )
     content = RecordDict(
         {
-            arrays: ArrayRecord(folded),
+            arrays: after,
             "metrics": MetricRecord({"num-examples": samples}),
-            RECORD: ConfigRecord({"collect_at": stored.collect_at, "private": stored.private}),
+            RECORD: ConfigRecord(
+                {
+                    "collect_at": stored.collect_at,
+                    "private": stored.private,
+                    "sensitivity": stored.sensitivity,
+                    "clipped": "record" if per_record else "update",
+                }
+            ),
         }
     )
     return Message(content, reply_to=message)

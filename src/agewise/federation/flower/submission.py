@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from agewise.federation.flower.commands import ask_flower
+from agewise.errors import InvalidInput
+from agewise.federation.flower.commands import ask_flower, healthy
 from agewise.federation.flower.deployment import Deployment
 from agewise.federation.flower.publication import Publication, Published, folder_in
 from agewise.federation.flower.units import PROFILE
@@ -16,6 +19,8 @@ from agewise.federation.server import RunIncomplete, Step
 POLL = 0.5
 ASK = 5.0
 """Seconds between two questions to Flower about how the run stands: each starts a process."""
+LAST_LINES = 15.0
+"""Seconds for which the log of a run that has ended is still read."""
 OUTAGE = 120.0
 """Seconds for which a SuperLink may be away while a run is followed."""
 
@@ -26,6 +31,41 @@ def submit(deployment: Deployment, app: Path) -> str:
     if not answer.get("success"):
         raise RunIncomplete(f"Flower did not take the run: {answer.get('error-message')}")
     return str(answer["run-id"])
+
+
+def run_app(deployment: Deployment, app: Path, run_config: str = "") -> None:
+    """Run an app of one's own on a deployment, its log on stdout; raise if it does not complete."""
+    if not (app / "pyproject.toml").is_file():
+        raise InvalidInput("app", str(app), "the folder of a Flower app, with its pyproject.toml")
+    if not healthy(deployment):
+        raise RunIncomplete(
+            f"no SuperLink answers at {deployment.address}. Start it: agewise deploy up "
+            f"{deployment.folder}"
+        )
+    chosen = ["--run-config", run_config] if run_config else []
+    answer = ask_flower(deployment, "run", str(app), PROFILE, *chosen)
+    if not answer.get("success"):
+        why = str(answer.get("error-message")).strip().splitlines()[-1]
+        raise InvalidInput(
+            "app",
+            f"{app} ({why})",
+            "one that Flower takes",
+            "Every key of the run configuration must be in its pyproject.toml.",
+        )
+    number = str(answer["run-id"])
+    log = subprocess.Popen(["flwr", "log", number, PROFILE, "--stream"], env=deployment.environment)
+    try:
+        status = Submission(deployment, number, "", lambda *_: None).ended()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            log.wait(LAST_LINES)
+    finally:
+        log.terminate()
+        log.wait()
+    if "completed" not in status:
+        raise RunIncomplete(
+            f"Flower ended run {number} of {app} as {status!r}: see the log above, and the logs of "
+            f"the nodes in {deployment.folder / 'logs'}."
+        )
 
 
 class Submission:
@@ -47,20 +87,24 @@ class Submission:
 
     def wait(self) -> Published:
         """Tell the steps as they happen; return the result once it is there."""
-        asking = ThreadPoolExecutor(1)  # an answer takes seconds, and steps are told meanwhile
-        try:
-            status = self._watch_until_ended(asking)
-        except KeyboardInterrupt:
-            ask_flower(self.deployment, "stop", self.number, PROFILE)
-            raise
-        finally:
-            asking.shutdown(wait=False, cancel_futures=True)
+        status = self.ended()
         self._tell_steps()
         result = self.publication.result()
         if result is None:
             self._tell("flower", f"run {self.number} {status}")
             raise RunIncomplete(self._where_it_is(status))
         return result
+
+    def ended(self) -> str:
+        """Tell the steps until the run has ended; return Flower's word for how, if it was asked."""
+        asking = ThreadPoolExecutor(1)  # an answer takes seconds, and steps are told meanwhile
+        try:
+            return self._watch_until_ended(asking)
+        except KeyboardInterrupt:
+            ask_flower(self.deployment, "stop", self.number, PROFILE)
+            raise
+        finally:
+            asking.shutdown(wait=False, cancel_futures=True)
 
     def _watch_until_ended(self, asking: ThreadPoolExecutor) -> str:
         """Tell steps until there is a result, or Flower's word that the run is finished."""

@@ -1,0 +1,1 @@
+"""plants: a Flower / scikit-learn app."""
