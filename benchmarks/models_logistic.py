@@ -24,6 +24,7 @@ from scipy.special import expit
 import agewise as aw
 from agewise.arrays import Array
 from agewise.learning import fit_logistic
+from agewise.mechanism import MECHANISMS
 
 SEEDS = 100
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
@@ -112,6 +113,7 @@ def _row(epsilon: float, who: str, both: Array) -> None:
     )
 
 
+LABELS = (0, 0, 0, 1, 1, 1)
 STATES = np.array([(a, b) for a in (-1.0, 0.0, 1.0) for b in (-1.0, 1.0)])
 
 
@@ -148,16 +150,48 @@ def trained(
     return np.array(learner.model.vector)
 
 
+def flower_trained(
+    learner: aw.Logistic,
+    clients: list[aw.Client],
+    multiplier: float,
+    side: str,
+    rng: np.random.Generator,
+) -> Array:
+    """The model of thirty rounds with Flower's own clipping and noise, at the clients or the server.
+
+    Each client takes the same step as ours on fresh records and sends its model; one client's
+    whole update is what is hidden. The clip is the length of ours.
+    """
+    from flwr.supercore import differential_privacy as flower
+
+    states, current, mean = np.arange(6.0), np.zeros(3), np.zeros(3)
+    for number in range(1, ROUNDS + 1):
+        step, sent = learner.rate_in(number), []
+        table = aw.Logistic(STATES, LABELS, clip=learner.clip, coefficients=current).table(states)
+        for client in clients:
+            counts = rng.multinomial(client.samples, client.process.law(8)) / client.samples
+            own = [current - step * (counts @ table + learner.penalty * current)]
+            flower.compute_clip_model_update(own, [current], step * learner.clip)
+            if side == "client":
+                own[0] = own[0] + rng.normal(0, multiplier * step * learner.clip, 3)
+            sent.append(own[0])
+        current = np.mean(sent, axis=0)
+        if side == "server":
+            spread = flower.compute_stdv(multiplier, step * learner.clip, len(clients))
+            current = current + rng.normal(0, spread, 3)
+        mean = mean + (current - mean) * 2 / (number + 1)
+    return mean
+
+
 def with_age(seeds: int) -> None:
-    labels = [0, 0, 0, 1, 1, 1]
-    learner = aw.Logistic(STATES, labels, clip=1.0)
+    learner = aw.Logistic(STATES, LABELS, clip=1.0)
     clients = drifting()
     inputs = np.hstack([STATES, np.ones((6, 1))])
     law = np.mean([c.process.law(8) for c in clients], axis=0)
 
     def loss(vector: Array) -> float:
         chance = np.clip(expit(inputs @ vector), 1e-15, 1 - 1e-15)
-        own = -np.log(np.where(np.array(labels) == 1, chance, 1 - chance))
+        own = -np.log(np.where(np.array(LABELS) == 1, chance, 1 - chance))
         return float(law @ own) + learner.penalty / 2 * float(np.square(vector).sum())
 
     least = minimize(loss, np.zeros(3), tol=1e-12).fun
@@ -182,6 +216,20 @@ def with_age(seeds: int) -> None:
             ]
             mean, error = np.mean(off), np.std(off, ddof=1) / np.sqrt(seeds)
             print(f"ε = {epsilon:<4g} {who:24} {mean:.6f} ± {error:.6f}   ages {ages}", flush=True)
+        # Thirty releases of multiplier z are one of z/√30; one client's update replaced moves by 2.
+        numbers = map(np.asarray, (2 * ROUNDS**0.5, epsilon, DELTA))
+        multiplier = float(MECHANISMS["gaussian"].calibrate(*numbers))
+        for side in ("client", "server"):
+            off = [
+                loss(
+                    flower_trained(learner, clients, multiplier, side, np.random.default_rng(seed))
+                )
+                - least
+                for seed in range(seeds)
+            ]
+            mean, error = np.mean(off), np.std(off, ddof=1) / np.sqrt(seeds)
+            who = f"Flower, {side} side"
+            print(f"ε = {epsilon:<4g} {who:24} {mean:.6f} ± {error:.6f}   δ {DELTA:g}", flush=True)
 
 
 def main() -> None:
