@@ -7,6 +7,7 @@ import resource
 import time
 
 import numpy as np
+from rich.progress import track
 
 from agewise.arrays import Array
 from agewise.knowledge.estimate import GainTables, gain_objective
@@ -53,7 +54,7 @@ def small_problems(count: int = 1000) -> Row:
     rng = np.random.default_rng(2)
     optimal = above = 0
     worst, open_gaps = 0.0, []
-    for _ in range(count):
+    for _ in track(range(count), "small problems", transient=True):
         tables = small(rng)
         best = exhaustive(gain_objective(tables), tables.clients, tables.slots).objective
         found = solve_gains(tables)

@@ -1,8 +1,9 @@
 """Noise by each client, or once by the server: what is left of it, and what a run takes.
 
-10,000 clients of a hundred kinds: plans, runs in memory, statements. `python -m benchmarks trust`.
+10,000 clients (or AGEWISE_CLIENTS) of a hundred kinds: plans, runs in memory, statements.
 """
 
+import os
 import time
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 import agewise as aw
 from benchmarks.recording import Row, Tables
 
-CLIENTS, KINDS, SLOTS, EPSILON = 10_000, 100, 12, 0.1
+CLIENTS = int(os.environ.get("AGEWISE_CLIENTS", "10000"))
+KINDS, SLOTS, EPSILON = 100, 12, 0.1
 
 
 def main() -> Tables:
@@ -45,6 +47,7 @@ def main() -> Tables:
             )
             rows.append(
                 {
+                    "clients": CLIENTS,
                     "estimator": estimator,
                     "noise by": f"the {trust}" if trust == "server" else "each client",
                     "ages": f"{min(plan.ages)} to {max(plan.ages)}",

@@ -41,7 +41,8 @@ def chain_tables(
     The same numbers as `cost_tables` of a `Problem` with those clients and choices, for means with
     Laplace noise, without an object per client: mixing exact, own_law or any_prior, calibration
     formula or sharp. `laws` `[m, S]` hold at collection (default: stationary), `weights` default
-    to shares of `samples`. Time O(m·A·S³), memory 16 bytes per cell of the tables.
+    to shares of `samples`. Clients alike in chain, law and samples are worked out once.
+    Time O(m·A·S³) for m different ones, memory 16 bytes per cell of the tables.
     """
     one_of("mixing", mixing, ("exact", "own_law", "any_prior"))
     one_of("calibration", calibration, ("formula", "sharp"))
