@@ -102,7 +102,7 @@ def test_all_problems_are_told_at_once_unknown_keys_first(tmp_path):
     found = problems_of(text, tmp_path)
     starts = [
         "clients[1].sample is not a known key; allowed: name, samples, process, law, states, "
-        "weight, epsilon, turn. Did you mean samples?",
+        "weight, epsilon, turn, members. Did you mean samples?",
         "agregate_at is not a known key; allowed: version, name, unit, ",
         "aggregate_at is missing; allowed: a whole number of 1 or more.",
         "mixing is 'exat'; allowed: 'exact', 'own_law', 'any_prior' or 'spectral'. Did you mean "
