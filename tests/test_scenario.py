@@ -175,3 +175,13 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_written_scenarios_are_plain_toml():
     document = tomllib.loads(aw.dump_scenario(aw.scenarios.london()))
     assert document["clients"][0]["law"] == [0.8, 0.2, 0, 0]
+
+
+def test_many_rounds_are_no_second_problem(tmp_path):
+    path = tmp_path / "s.toml"
+    problem = aw.scenarios.for_ever().replace(level=None)
+    path.write_text('learner = { kind = "median" }\n' + aw.dump_scenario(problem))
+    with pytest.raises(aw.InvalidInput) as refused:
+        aw.load_scenario(path)
+    assert "learner.kind" in str(refused.value)
+    assert "forgets" not in str(refused.value)

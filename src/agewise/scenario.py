@@ -273,7 +273,7 @@ def _deeper_problems(document: dict[str, Any], misshapen: Collection[Any]) -> li
             if one.states is not None or not without_states:
                 client = _inspect_client(index, one, common, problems)
         clients.append(client)
-    someone = Client("someone", birth_death(0.5, 0.5, (0, 1)))
+    someone = Client("someone", birth_death(0.3, 0.3, (0, 1)))
     choices: dict[str, Any] = {"aggregate_at": 1, "epsilon": 1.0}
     given = {k: v for k, v in document.items() if k in _CHOICES and k not in misshapen}
     if "rounds" in given:
