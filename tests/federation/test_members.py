@@ -11,7 +11,7 @@ import agewise as aw
 from agewise.federation import sources
 from agewise.federation.checking import check_run
 from agewise.federation.client import OrderRefused
-from agewise.federation.journal import ledger_file
+from agewise.federation.journal import SETTINGS, ledger_file
 from agewise.federation.local import LocalRun
 from agewise.federation.settings import Settings
 from agewise.federation.sources import SimulatedRecords, client_generator, present_mean
@@ -174,7 +174,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("first", [0, 5, pytest.param(10, marks=pytest.mark.slow, id="200 in all")])
 def test_guarantee_kills_lose_nothing_and_spend_nothing_twice(tmp_path, monkeypatch, first):
-    fuse = np.random.default_rng(first)
+    fuse, resumed = np.random.default_rng(first), 0
     for number in range(first, 200 if first == 10 else first + 5):
         folder = tmp_path / f"{number}"
         left = int(fuse.integers(1, 12))
@@ -199,8 +199,9 @@ def test_guarantee_kills_lose_nothing_and_spend_nothing_twice(tmp_path, monkeypa
             aw.run(PLAN, folder=folder, watch=watch)
         except Killed:
             monkeypatch.setattr(Ledger, "release", released)
-            if not (folder / "settings.json").exists():
+            if not (folder / SETTINGS).exists():
                 continue
+            resumed += 1
             aw.resume(folder)
         monkeypatch.setattr(Ledger, "release", released)
         for client in ("north", "south"):
@@ -208,6 +209,7 @@ def test_guarantee_kills_lose_nothing_and_spend_nothing_twice(tmp_path, monkeypa
                 (event,) = ledger.events()
             assert sent.get((client, event.key), event.payload) == event.payload
         assert check_run(folder).differences == ()
+    assert resumed
 
 
 def test_orders_for_other_members_are_refused():
