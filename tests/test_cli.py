@@ -479,6 +479,13 @@ def test_federations_that_are_refused(tmp_path, arguments, words):
     assert not list(tmp_path.iterdir()), "something half-written"
 
 
+def test_no_rounds_at_all_are_refused_by_the_name_of_the_option(tmp_path):
+    done = run("rounds", "--now", 0, "--out", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "Error: --now is 0; allowed: a whole number, 1 or more."
+    assert not list(tmp_path.iterdir())
+
+
 def test_rounds_go_on_from_the_command_line(tmp_path):
     done = run("rounds", "for_ever", "--now", 2, "--out", tmp_path, "--json")
     assert done.returncode == 0, done.stderr

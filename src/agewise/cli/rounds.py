@@ -119,6 +119,8 @@ def rounds_command(
     Every client keeps its account in its ledger and refuses a round that would break it. After
     Ctrl-C, or to add rounds to a plan for ever, go on with --resume.
     """
+    if now is not None and now < 1:
+        raise InvalidInput("--now", now, "a whole number, 1 or more")
     if resume is not None:
         folder = resume
         refuse_given(context, "--resume", allowed={"resume", "now", "as_json"})
