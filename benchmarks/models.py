@@ -14,9 +14,9 @@ import numpy as np
 
 import agewise as aw
 from agewise.arrays import Array
+from agewise.federation.client import private_noise
 from agewise.learning import fit_ridge
-from agewise.mechanism import MECHANISMS
-from agewise.terms import slot_table
+from agewise.terms import terms
 
 SEEDS, DELTA = 100, 1e-6
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0)
@@ -152,7 +152,7 @@ def histograms() -> None:
     print(f"\n{'ε':>5} {'ours':>20} {'OpenDP':>20} {'ours / theirs':>14}   (histogram, RMSE × 10⁴)")
     for epsilon in EPSILONS:
         problem = aw.Problem([client], 2, epsilon, learner=aw.Histogram(), estimator="plain")
-        table = slot_table(client, problem)
+        own = terms(client, problem.target_of(client), problem.learner, "plain", 2, 2)
         space = dp.vector_domain(dp.atom_domain(T="i32")), dp.symmetric_distance()
         counts = dp.t.make_count_by_categories(
             *space, categories=list(range(size)), null_category=False, MO=dp.L1Distance["i64"]
@@ -167,9 +167,7 @@ def histograms() -> None:
         for seed in range(SEEDS):
             states = np.random.default_rng(seed).integers(0, size, records)
             shares = np.bincount(states, minlength=size) / records
-            drawn = MECHANISMS["laplace"].draw(
-                shares, sensitivity=float(table.sensitivity[1]), scale=float(table.scale[1])
-            )
+            drawn = private_noise(shares, own, own.scale)
             theirs = np.asarray(private(states.tolist())) / records
             for kept, told in zip(errors, (np.asarray(drawn.value), theirs), strict=True):
                 kept.append(1e4 * math.sqrt(float(np.square(told - shares).mean())))

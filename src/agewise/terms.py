@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from agewise.arrays import Array, frozen
 from agewise.errors import InvalidInput
@@ -20,6 +20,7 @@ from agewise.learning import (
     guard_table,
     guarded_sensitivities,
     mean_rounding,
+    release_step,
     release_table,
 )
 from agewise.mechanism import MECHANISMS, Mechanism
@@ -76,12 +77,6 @@ class SlotTable:
         """What each state of a record contributes in each slot: `[A, S]`, or `[A, S, d]`."""
         rows = self.release_rows[self.row]
         return frozen(rows[..., 0] if rows.shape[-1] == 1 else rows)
-
-
-def noise_power(problem: Problem, client: Client, scale: ArrayLike) -> Array:
-    """The variance of the noise in what a client sends, if each member's noise has this scale."""
-    with np.errstate(over="ignore"):
-        return MECHANISMS[problem.mechanism].variance(np.asarray(scale, float)) / client.members
 
 
 def slot_table(client: Client, problem: Problem, slots: Sequence[int] | None = None) -> SlotTable:
@@ -252,7 +247,8 @@ class Terms:
 
     `release` `[S, d]` is f, `guard` vectors that are as far apart as f can tell two states apart
     by (empty: nothing but ε is known), `scale` the least noise for `sensitivity` (in the
-    mechanism's norm), `classical_epsilon` and `classical_delta` what that spends.
+    mechanism's norm), `classical_epsilon` and `classical_delta` what that spends. `step` is the
+    distance of the grid that means without noise lie on; 0: none.
     """
 
     client: Client
@@ -266,6 +262,7 @@ class Terms:
     scale: float
     classical_epsilon: float
     classical_delta: float
+    step: float = 0.0
 
     def aged_epsilon(self, scale: float, spent: float) -> float:
         """The aged ε of a release of this scale and classical ε, by the target's calibration."""
@@ -340,7 +337,8 @@ def terms(
         release = release_table(learner, client.process, collect_at, aggregate_at, estimator)
         return replace(own, release=frozen(release))  # the noise is that of every model
     table = tabulate(client, target, learner, estimator, [collect_at], aggregate_at)
-    return terms_of(client, target, table, 0, aggregate_at)
+    own = terms_of(client, target, table, 0, aggregate_at)
+    return replace(own, step=release_step(learner, estimator, client.samples))
 
 
 def outside_terms(

@@ -46,6 +46,9 @@ class LearnerContract:
         assert learner_of(self.learner.to_dict()) == self.learner
         assert hash(learner_of(self.learner.to_dict())) == hash(self.learner)
 
+    def noise_variance(self, mechanism, scale, samples):
+        return {"laplace": 2.0, "gaussian": 1.0}[mechanism] * scale**2
+
     def test_the_gap_is_the_enumerated_one(self):
         """Every pair of states of every record of two clients, and noise by its variance."""
         rng = np.random.default_rng(5)
@@ -66,7 +69,8 @@ class LearnerContract:
             noise = [
                 aw.slot_table(c, problem).scale[3 - a] for c, a in zip(clients, ages, strict=True)
             ]
-            want = enumerated_gap(problem, ages, noise, 2.0 if mechanism == "laplace" else 1.0)
+            power = [self.noise_variance(mechanism, one, 2) for one in noise]
+            want = enumerated_gap(problem, ages, power)
             assert aw.loss_gap(problem, ages) == pytest.approx(want, rel=1e-10)
             rough = aw.simulate_gap(problem, ages, 40_000, np.random.default_rng(2))
             assert abs(rough - want) < 4 * rough.standard_error
@@ -113,11 +117,11 @@ def learner_words(kind):
     }[kind]
 
 
-def enumerated_gap(problem, ages, scales, times):
+def enumerated_gap(problem, ages, noise):
     """E‖Σ p (mean f(X) + noise − mean φ(Y))‖² by summing over all pairs of states."""
     learner, mean, spread = problem.learner, 0.0, 0.0
-    for client, weight, age, scale in zip(
-        problem.clients, problem.weights, ages, scales, strict=True
+    for client, weight, age, power in zip(
+        problem.clients, problem.weights, ages, noise, strict=True
     ):
         table = learner.table(client.process.states)
         counts = learner.weights(client.process.states)
@@ -134,7 +138,7 @@ def enumerated_gap(problem, ages, scales, times):
             for x, y in itertools.product(range(size), repeat=2)
         )
         mean = mean + weight * root @ first
-        spread += weight**2 * (second.sum() / client.samples + times * counts.sum() * scale**2)
+        spread += weight**2 * (second.sum() / client.samples + counts.sum() * power)
     return spread + float(np.square(mean).sum())
 
 
@@ -147,6 +151,14 @@ class TestMean(LearnerContract):
 
 class TestHistogram(LearnerContract):
     learner = aw.Histogram()
+
+    def noise_variance(self, mechanism, scale, samples):
+        """Of whole numbers added to counts, by their chances."""
+        if mechanism == "gaussian" or scale == 0:
+            return scale**2
+        noise = np.arange(-2000, 2001)
+        chance = np.exp(-np.abs(noise) / (samples * scale))
+        return (chance @ noise**2) / chance.sum() / samples**2
 
     def test_quantiles_are_decoded_from_the_shares(self):
         shares = self.learner.decode(np.array([0.3, 0.2, 0.45, 0.05]), STATES)
@@ -244,7 +256,8 @@ class TestLogistic(LearnerContract):
                 own = problem.replace(learner=told)
                 ratio = np.square(one.first).sum() / len(one.first)  # noise on so many coordinates
                 scales = np.array(noise) * np.sqrt(ratio)
-                want.append(enumerated_gap(own, ages, scales, 2.0 if delta is None else 1.0))
+                power = [self.noise_variance(mechanism, scale, 2) for scale in scales]
+                want.append(enumerated_gap(own, ages, power))
             assert aw.loss_gap(problem, ages) == pytest.approx(np.mean(want), rel=1e-9)
             plan = aw.plan(problem)
             best = min(aw.loss_gap(problem, a) for a in itertools.product(range(4), repeat=2))

@@ -65,7 +65,11 @@ Draw = Callable[[Array, Terms, float], Noised]
 def private_noise(value: Array, terms: Terms, scale: float) -> Noised:
     """Noise from OpenDP, of at least this scale; its ε is what OpenDP's own map says."""
     return MECHANISMS[terms.target.mechanism].draw(
-        value, sensitivity=terms.sensitivity, scale=scale, failure=terms.classical_delta
+        value,
+        sensitivity=terms.sensitivity,
+        scale=scale,
+        failure=terms.classical_delta,
+        step=terms.step,
     )
 
 
@@ -74,7 +78,8 @@ def stand_in_noise(seed: int, name: str) -> Draw:
 
     def noise(value: Array, terms: Terms, scale: float) -> Noised:
         rng = client_generator(seed, name, "noise")
-        return MECHANISMS[terms.target.mechanism].imitate(value, scale=scale, rng=rng)
+        mechanism = MECHANISMS[terms.target.mechanism]
+        return mechanism.imitate(value, scale=scale, rng=rng, step=terms.step)
 
     return noise
 

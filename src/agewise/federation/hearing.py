@@ -12,9 +12,9 @@ from agewise.federation.round_results import Round
 from agewise.federation.server import Server
 from agewise.federation.settings import Settings
 from agewise.knowledge import Heard, Level, filter_heard
+from agewise.loss.tables import noise_power
 from agewise.planning import Plan
 from agewise.problem import Problem
-from agewise.terms import noise_power
 
 Release = tuple[int, float, tuple[float, ...]]
 """(slot of collection, counted over all rounds; noise scale; value)."""

@@ -20,6 +20,7 @@ from agewise.learning.learner import (
     guarded_sensitivities,
     judged,
     mean_rounding,
+    release_step,
     release_table,
     sensitivities,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "judged",
     "learner_of",
     "mean_rounding",
+    "release_step",
     "release_table",
     "sensitivities",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ class Histogram:
     """The share of the records in each state of the process; every client has the same states."""
 
     kind: Literal["histogram"] = "histogram"
+    whole: ClassVar[bool] = True
 
     def table(self, states: Array) -> Array:
         return np.eye(states.size)

@@ -39,7 +39,8 @@ class Learner(Protocol):
 
     A learner whose coordinates count together has one more method, `metric(states)`: the matrix
     L `[r, d]` by which an error e of the aggregate loses ‖L e‖². Its weights are the diagonal of
-    LᵀL, and its `decode` is told how accurate the aggregate is.
+    LᵀL, and its `decode` is told how accurate the aggregate is. One whose table has whole numbers
+    only says so by `whole = True`; noise on its sums may then be whole numbers too.
     """
 
     @property
@@ -80,6 +81,14 @@ def judged(learner: Learner, states: Array, vectors: Array) -> Array:
     if counts_together(learner):
         return np.asarray(vectors @ learner.metric(states).T)  # type: ignore[attr-defined]
     return np.asarray(vectors * np.sqrt(learner.weights(states)))
+
+
+def release_step(learner: Learner, estimator: Estimator, samples: int) -> float:
+    """The distance of the grid that a released mean lies on: of whole numbers, over `samples`.
+
+    0 where there is none: records that are moved forward in time are no longer whole.
+    """
+    return 1 / samples if getattr(learner, "whole", False) and estimator != "propagated" else 0.0
 
 
 @runtime_checkable

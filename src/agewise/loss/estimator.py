@@ -17,13 +17,14 @@ from agewise.loss.tables import (
     all_moments,
     cost_tables,
     known_tables,
+    noise_power,
     one_draw_of,
     schedule_cells,
 )
 from agewise.loss.training import rehearsals, training_tables
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Problem
-from agewise.terms import SlotTable, noise_power
+from agewise.terms import SlotTable
 
 
 @dataclass(frozen=True)

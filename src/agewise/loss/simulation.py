@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array
 from agewise.checks import random_generator, whole
 from agewise.errors import InvalidInput
-from agewise.learning import judged
+from agewise.learning import judged, release_step
 from agewise.loss.estimator import estimator_of
 from agewise.loss.tables import CostTables, all_moments, cost_tables, schedule_cells
 from agewise.mechanism import MECHANISMS
-from agewise.problem import Problem
+from agewise.problem import Client, Problem
 from agewise.progress import Progress
 
 BATCH = 20_000
@@ -116,8 +116,7 @@ def _known_errors(
             fresh += level @ known.target_factors.T
             scale = float(table.scale[slot]) if once is None else 0.0
             if scale > 0:
-                noise = imitate(np.zeros(heard.size * client.members), scale=scale, rng=rng).value
-                heard += np.reshape(noise, (*heard.shape, -1)).mean(axis=-1)
+                heard += _noise(problem, client, scale, heard.shape, rng)
             error += gains[i] * heard - problem.weights[i] * fresh
         if once:
             noise = imitate(np.zeros(error.size), scale=once, rng=rng).value
@@ -153,12 +152,24 @@ def client_errors(
     scale = float(table.scale[slot])
     mean = counts @ (values[:, 0] if width == 1 else values) / member.records
     if scale > 0:
-        drawn = np.zeros(mean.size * member.members)
-        noise = MECHANISMS[problem.mechanism].imitate(drawn, scale=scale, rng=rng)
-        mean = mean + np.asarray(noise.value).reshape((*mean.shape, -1)).mean(axis=-1)
+        mean = mean + _noise(problem, member, scale, mean.shape, rng)
     return np.asarray(
         problem.weights[client] * (mean if width == 1 else judged(learner, states, mean))
     )
+
+
+def _noise(
+    problem: Problem,
+    client: Client,
+    scale: float,
+    shape: tuple[int, ...],
+    rng: np.random.Generator,
+) -> Array:
+    """The noise in what a client sends: the mean of its members'."""
+    step = release_step(problem.learner, problem.estimator, client.samples)
+    none = np.zeros(math.prod(shape) * client.members)
+    noise = MECHANISMS[problem.mechanism].imitate(none, scale=scale, rng=rng, step=step).value
+    return np.asarray(np.reshape(noise, (*shape, -1)).mean(axis=-1))
 
 
 def checked_generator(rng: np.random.Generator | None) -> np.random.Generator:

@@ -17,11 +17,11 @@ from agewise.errors import InvalidInput
 from agewise.knowledge import Asked, Moments, independent_moments
 from agewise.knowledge.estimate import GainTables
 from agewise.knowledge.one_draw import collapsed
-from agewise.learning import Learner, counts_together, judged
+from agewise.learning import Learner, counts_together, judged, release_step
 from agewise.loss.training import is_trained, rehearsals, training_tables
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Client, Problem
-from agewise.terms import SlotTable, noise_power, slot_table
+from agewise.terms import SlotTable, slot_table
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,14 @@ def _likeness(client: Client) -> tuple[Any, ...]:
     """What clients that share their tables have in common."""
     own = (client.law, client.samples, client.epsilon, client.turn, client.members)
     return client.process.fingerprint, *own
+
+
+def noise_power(problem: Problem, client: Client, scale: ArrayLike) -> Array:
+    """The variance of the noise in what a client sends, if each member's noise has this scale."""
+    step = release_step(problem.learner, problem.estimator, client.samples)
+    with np.errstate(over="ignore"):
+        power = MECHANISMS[problem.mechanism].variance(np.asarray(scale, float), step)
+    return power / client.members
 
 
 def one_draw_of(problem: Problem) -> float:

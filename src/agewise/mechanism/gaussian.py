@@ -53,7 +53,7 @@ class Gaussian:
         spent = smallest_epsilon(np.broadcast_to(rho, shape), np.broadcast_to(failure, shape))
         return np.where(sensitivity == 0, 0.0, np.where(scale == 0, np.inf, spent))
 
-    def variance(self, scale: Array) -> Array:
+    def variance(self, scale: Array, step: float = 0.0) -> Array:  # noqa: ARG002
         """σ²."""
         return np.square(np.asarray(scale))
 
@@ -62,7 +62,13 @@ class Gaussian:
         return None
 
     def draw(
-        self, value: Array, *, sensitivity: float, scale: float, failure: float = 0.0
+        self,
+        value: Array,
+        *,
+        sensitivity: float,
+        scale: float,
+        failure: float = 0.0,
+        step: float = 0.0,  # noqa: ARG002
     ) -> Noised:
         """Gaussian noise from OpenDP of at least this scale."""
         payload = checked_vector(value)
@@ -85,7 +91,14 @@ class Gaussian:
             return 0.0 if sensitivity == 0 else math.inf
         return float(_approximate(scale).map(sensitivity).epsilon(failure))
 
-    def imitate(self, value: Array, *, scale: float, rng: np.random.Generator) -> Noised:
+    def imitate(
+        self,
+        value: Array,
+        *,
+        scale: float,
+        rng: np.random.Generator,
+        step: float = 0.0,  # noqa: ARG002
+    ) -> Noised:
         """Reproducible Gaussian noise. Not private."""
         payload = np.asarray(checked_vector(value))
         noise = random_generator(rng).normal(0.0, scale, payload.shape)

@@ -48,9 +48,12 @@ class Laplace:
             spent = sensitivity / scale * (1 - 2 * _ULP)
         return np.where(sensitivity == 0, 0.0, np.where(scale == 0, np.inf, spent))
 
-    def variance(self, scale: Array) -> Array:
-        """2η²."""
-        return np.asarray(2 * np.square(scale))
+    def variance(self, scale: Array, step: float = 0.0) -> Array:
+        """2η²; on a grid h, where noise is the discrete Laplace, h²/(2 sinh²(h/2η)): less."""
+        if not step:
+            return np.asarray(2 * np.square(scale))
+        with np.errstate(divide="ignore", over="ignore"):
+            return np.asarray(np.square(step / np.sinh(step / (2 * np.asarray(scale)))) / 2)
 
     def pairwise(self, release: Array, samples: int, scale: float) -> Array:
         """‖f(x) − f(x′)‖₁ / (n η)."""
@@ -63,18 +66,50 @@ class Laplace:
         return laplace_epsilon(sensitivity, scale)
 
     def draw(
-        self, value: Array, *, sensitivity: float, scale: float, failure: float = 0.0
+        self,
+        value: Array,
+        *,
+        sensitivity: float,
+        scale: float,
+        failure: float = 0.0,
+        step: float = 0.0,
     ) -> Noised:
-        """Laplace noise from OpenDP of at least this scale."""
+        """Laplace noise from OpenDP of at least this scale; of whole steps, where there are any."""
         if sensitivity == 0 or scale == 0:
             return laplace(np.asarray(value), sensitivity=sensitivity, epsilon=math.inf)
+        if step and scale / step < LARGEST_SCALE[int]:
+            return self._draw_steps(value, sensitivity, scale, step)
         epsilon = float(self.spent(np.asarray(sensitivity), np.asarray(scale)))
         return laplace(np.asarray(value), sensitivity=sensitivity, epsilon=epsilon)
 
-    def imitate(self, value: Array, *, scale: float, rng: np.random.Generator) -> Noised:
+    def _draw_steps(self, value: Array, sensitivity: float, scale: float, step: float) -> Noised:
+        """The discrete Laplace on a vector of whole steps.
+
+        One record moves it by whole steps too: by the largest whole number that the sensitivity
+        has room for. What floats round, the ε that is told has room for.
+        """
+        steps = whole_steps(value, step)
+        up = 1 + 4 * _ULP
+        moves, wide = math.floor(sensitivity / step * up), scale / step * up
+        whole = _counted_laplace(wide, len(steps))
+        spent = max(whole.map(moves), laplace_epsilon(sensitivity, scale))
+        if is_long(len(steps)):
+            drawn = draw_in_pieces(lambda count: _counted_laplace(wide, count), steps)
+        else:
+            drawn = whole(steps)
+        return Noised(np.asarray(drawn, dtype=float) * step, scale, float(spent), private=True)
+
+    def imitate(
+        self, value: Array, *, scale: float, rng: np.random.Generator, step: float = 0.0
+    ) -> Noised:
         """Reproducible Laplace noise. Not private."""
         checked_vector(value)
-        return seeded_laplace(np.asarray(value), scale=scale, rng=rng)
+        if not (step and 0 < scale / step < LARGEST_SCALE[int]):
+            return seeded_laplace(np.asarray(value), scale=scale, rng=rng)
+        steps, chance = whole_steps(value, step), -math.expm1(-step / scale)
+        both = random_generator(rng).geometric(chance, (2, len(steps)))
+        noisy = (np.asarray(steps) + both[0] - both[1]) * step
+        return Noised(noisy, float(scale), None, private=False)
 
 
 def laplace(value: Value, *, sensitivity: float, epsilon: float) -> Noised:
@@ -113,6 +148,15 @@ def laplace(value: Value, *, sensitivity: float, epsilon: float) -> Noised:
         mechanism = _opendp_laplace(kind, vector, scale)
     noised = _like(mechanism(payload), kind)
     return Noised(noised, scale, float(mechanism.map(distance)), private=True)
+
+
+def whole_steps(value: Array, step: float) -> list[int]:
+    """Numbers on a grid, as numbers of its steps; refuses what lies elsewhere."""
+    numbers = np.asarray(checked_vector(value)) / step
+    steps = np.rint(numbers)
+    if (np.abs(numbers - steps) > 1e-3).any() or np.abs(steps).max() > LARGEST_INTEGER:
+        raise InvalidInput("value", repr(value), f"whole steps of {step:g}")
+    return steps.astype(np.int64).tolist()  # type: ignore[no-any-return]
 
 
 def _long_laplace(payload: list[float], distance: float, asked: float, least: float) -> Noised:
@@ -185,6 +229,13 @@ def _opendp_laplace(kind: type, vector: bool, scale: float) -> Any:
     if vector:
         return dp.m.make_laplace(dp.vector_domain(domain), dp.l1_distance(T=name), scale=scale)
     return dp.m.make_laplace(domain, dp.absolute_distance(T=name), scale=scale)
+
+
+@lru_cache(maxsize=4096)
+def _counted_laplace(scale: float, size: int) -> Any:
+    dp = opendp()
+    domain = dp.vector_domain(dp.atom_domain(T="i64"), size=size)
+    return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
 
 
 @lru_cache(maxsize=64)

@@ -49,7 +49,8 @@ class Mechanism(Protocol):
     """Additive noise on a vector whose ℓ1 or ℓ2 sensitivity is known.
 
     Everything but `draw` works on arrays that broadcast. `failure` is the δ of (ε, δ), and 0 for a
-    mechanism that needs none.
+    mechanism that needs none. `step` is the distance of the grid that values without noise lie on,
+    such as counts over their number; 0 where there is none. Noise may then stay on that grid.
     """
 
     @property
@@ -75,7 +76,7 @@ class Mechanism(Protocol):
         """The ε of a scale at this δ, as far as `calibrate` goes back to at least that scale."""
         ...
 
-    def variance(self, scale: Array) -> Array:
+    def variance(self, scale: Array, step: float = 0.0) -> Array:
         """The variance of the noise on one coordinate."""
         ...
 
@@ -91,12 +92,20 @@ class Mechanism(Protocol):
         ...
 
     def draw(
-        self, value: Array, *, sensitivity: float, scale: float, failure: float = 0.0
+        self,
+        value: Array,
+        *,
+        sensitivity: float,
+        scale: float,
+        failure: float = 0.0,
+        step: float = 0.0,
     ) -> Noised:
         """Add private noise of at least this scale; its ε is what OpenDP's own map says."""
         ...
 
-    def imitate(self, value: Array, *, scale: float, rng: np.random.Generator) -> Noised:
+    def imitate(
+        self, value: Array, *, scale: float, rng: np.random.Generator, step: float = 0.0
+    ) -> Noised:
         """Add reproducible noise of the same law. What it makes is **not** private."""
         ...
 
@@ -125,7 +134,7 @@ def grid_of(scale: float) -> int:
     return max(math.frexp(scale)[1] - GRID_BITS, FINEST)
 
 
-def draw_in_pieces(make: Callable[[int], Any], payload: list[float]) -> list[float]:
+def draw_in_pieces(make: Callable[[int], Any], payload: list[Any]) -> list[Any]:
     """Noise a long vector by `make(size)`, OpenDP's measurement of that many coordinates.
 
     Every coordinate has its own draw, so the pieces together are the measurement of the whole.

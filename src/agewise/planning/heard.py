@@ -6,9 +6,9 @@ import numpy as np
 
 from agewise.knowledge import Heard, Level, filter_heard
 from agewise.learning import counts_together
+from agewise.loss.tables import noise_power
 from agewise.planning.plan import Plan
 from agewise.problem import Problem
-from agewise.terms import noise_power
 
 ROUNDS_HEARD = 30
 """Rounds that a plan's estimate is taken to have heard: what is older tells next to nothing."""

@@ -14,7 +14,7 @@ import numpy as np
 from agewise.arrays import Array
 from agewise.learning import Learner
 from agewise.loss.bound import Evaluation
-from agewise.loss.tables import noise_counts
+from agewise.loss.tables import noise_counts, noise_power
 from agewise.loss.training import is_trained
 from agewise.mechanism import MECHANISMS
 from agewise.planning.promise import promise_in_words, rounds_in_words
@@ -263,8 +263,8 @@ class Plan:
             return float(power) * noise_counts(problem)
         counts = problem.learner.weights(problem.clients[0].process.states)
         gains = np.asarray(self.gains, float).reshape(len(self.assignments), -1)
-        many = np.array([client.members for client in problem.clients])
-        power = variance(self._scales()) / many
+        each = zip(problem.clients, self.assignments, strict=True)
+        power = np.array([noise_power(problem, one, own.noise_scale) for one, own in each])
         return float((np.square(gains) * counts * power[:, None]).sum())
 
     def _scales(self) -> Array:
