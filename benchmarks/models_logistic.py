@@ -24,7 +24,7 @@ from scipy.special import expit
 import agewise as aw
 from agewise.arrays import Array
 from agewise.learning import fit_logistic
-from agewise.mechanism import MECHANISMS
+from benchmarks.training import Means, flower_trained, multiplier, trained
 
 SEEDS = 100
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
@@ -129,58 +129,17 @@ def drifting() -> list[aw.Client]:
     return clients
 
 
-def trained(
-    learner: aw.Logistic,
-    clients: list[aw.Client],
-    ages: list[int],
-    scales: list[float],
-    rng: np.random.Generator,
-    noised: bool,
-) -> Array:
-    """The model of thirty rounds, records drawn from the clients' chains."""
-    states = np.arange(6.0)
-    for _ in range(ROUNDS):
-        table, total = learner.table(states), np.zeros(3)
-        for client, age, scale in zip(clients, ages, scales, strict=True):
-            kernel = client.process.kernel(8 - age, 8)
+def means_of(clients: list[aw.Client], ages: list[int], rng: np.random.Generator) -> Means:
+    """Mean gradients of records drawn from the clients' chains, moved forward by their ages."""
+
+    def means(_: int, table: Array) -> list[Array]:
+        found = []
+        for client, age in zip(clients, ages, strict=True):
             counts = rng.multinomial(client.samples, client.process.law(8)) / client.samples
-            noise = rng.laplace(0, scale, table.shape[1]) if noised else 0.0
-            total = total + (counts @ kernel @ table + noise) / len(clients)
-        learner = learner.step(total)
-    return np.array(learner.model.vector)
+            found.append(counts @ client.process.kernel(8 - age, 8) @ table)
+        return found
 
-
-def flower_trained(
-    learner: aw.Logistic,
-    clients: list[aw.Client],
-    multiplier: float,
-    side: str,
-    rng: np.random.Generator,
-) -> Array:
-    """The model of thirty rounds with Flower's own clipping and noise, at the clients or the server.
-
-    Each client takes the same step as ours on fresh records and sends its model; one client's
-    whole update is what is hidden. The clip is the length of ours.
-    """
-    from flwr.supercore import differential_privacy as flower
-
-    states, current, mean = np.arange(6.0), np.zeros(3), np.zeros(3)
-    for number in range(1, ROUNDS + 1):
-        step, sent = learner.rate_in(number), []
-        table = aw.Logistic(STATES, LABELS, clip=learner.clip, coefficients=current).table(states)
-        for client in clients:
-            counts = rng.multinomial(client.samples, client.process.law(8)) / client.samples
-            own = [current - step * (counts @ table + learner.penalty * current)]
-            flower.compute_clip_model_update(own, [current], step * learner.clip)
-            if side == "client":
-                own[0] = own[0] + rng.normal(0, multiplier * step * learner.clip, 3)
-            sent.append(own[0])
-        current = np.mean(sent, axis=0)
-        if side == "server":
-            spread = flower.compute_stdv(multiplier, step * learner.clip, len(clients))
-            current = current + rng.normal(0, spread, 3)
-        mean = mean + (current - mean) * 2 / (number + 1)
-    return mean
+    return means
 
 
 def with_age(seeds: int) -> None:
@@ -209,24 +168,26 @@ def with_age(seeds: int) -> None:
             ("classical composition", [0, 0, 0], classical, True),
             ("no privacy", [0, 0, 0], classical, False),
         ):
-            off = [
-                loss(trained(learner, clients, ages, scales, np.random.default_rng(seed), noised))
-                - least
-                for seed in range(seeds)
-            ]
+            off = []
+            for seed in range(seeds):
+                rng = np.random.default_rng(seed)
+                found = trained(
+                    learner,
+                    ROUNDS,
+                    means_of(clients, ages, rng),
+                    scales if noised else [0.0] * 3,
+                    rng,
+                )
+                off.append(loss(found) - least)
             mean, error = np.mean(off), np.std(off, ddof=1) / np.sqrt(seeds)
             print(f"ε = {epsilon:<4g} {who:24} {mean:.6f} ± {error:.6f}   ages {ages}", flush=True)
-        # Thirty releases of multiplier z are one of z/√30; one client's update replaced moves by 2.
-        numbers = map(np.asarray, (2 * ROUNDS**0.5, epsilon, DELTA))
-        multiplier = float(MECHANISMS["gaussian"].calibrate(*numbers))
+        noise = multiplier(ROUNDS, epsilon, DELTA)
         for side in ("client", "server"):
-            off = [
-                loss(
-                    flower_trained(learner, clients, multiplier, side, np.random.default_rng(seed))
-                )
-                - least
-                for seed in range(seeds)
-            ]
+            off = []
+            for seed in range(seeds):
+                rng = np.random.default_rng(seed)
+                fresh = means_of(clients, [0, 0, 0], rng)
+                off.append(loss(flower_trained(learner, ROUNDS, fresh, noise, side, rng)) - least)
             mean, error = np.mean(off), np.std(off, ddof=1) / np.sqrt(seeds)
             who = f"Flower, {side} side"
             print(f"ε = {epsilon:<4g} {who:24} {mean:.6f} ± {error:.6f}   δ {DELTA:g}", flush=True)

@@ -21,7 +21,7 @@ def log_loss(learner, vector, state):
     inputs = np.append(X[state], 1.0)
     scores = vector.reshape(-1, 3) @ inputs
     scores = np.append(0.0, scores) if len(scores) == 1 else scores
-    place = learner.labelled.classes.index(learner.labelled.labels[state])
+    place = learner.known.classes.index(learner.known.labels[state])
     return math.log(np.exp(scores).sum()) - scores[place]
 
 

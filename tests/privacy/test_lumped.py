@@ -103,3 +103,19 @@ def test_groups_that_make_no_sense_are_refused(groups, values, named):
     with pytest.raises(aw.InvalidInput) as refused:
         lumped_epsilon(habitual(), groups, values, 0.5)
     assert refused.value.field == named
+
+
+def test_vectors_are_told_apart_by_their_distance_and_unit_vectors_bound_them_all():
+    """Three values: on a line the outer two are furthest apart, as unit vectors any two are."""
+    rng = np.random.default_rng(4)
+    chain = aw.MarkovChain(rng.dirichlet(np.ones(6), 6), range(6))
+    groups = np.tile(np.arange(3), 2)
+    line = lumped_epsilon(chain, groups, groups, 0.5)
+    column = lumped_epsilon(chain, groups, groups[:, None], 0.5)
+    assert column == line
+    apart = lumped_epsilon(chain, groups, np.eye(3)[groups], 0.5)
+    assert apart > 1.01 * line
+    two = aw.MarkovChain([[0.8, 0.2], [0.3, 0.7]], [0, 1])
+    assert lumped_epsilon(two, [0, 1], np.eye(2), 0.5) == lumped_epsilon(two, [0, 1], [0, 1], 0.5)
+    with pytest.raises(aw.InvalidInput, match="several within group 0"):
+        lumped_epsilon(chain, groups, np.eye(6), 0.5)

@@ -161,7 +161,7 @@ class Logistic:
         Two rows are never further apart than `reach`, whatever finite coefficients a server sends.
     """
 
-    labelled: Labelled
+    known: Labelled
     clip: float
     rate: float | None
     penalty: float
@@ -188,7 +188,7 @@ class Logistic:
         if norm not in (1, 2):
             raise InvalidInput("norm", norm, "1 or 2", "1 fits Laplace noise, 2 Gaussian noise.")
         self._set("kind", "logistic")
-        self._set("labelled", known)
+        self._set("known", known)
         self._set("clip", positive("clip", clip))
         self._set("rate", None if rate is None else positive("rate", rate))
         self._set("penalty", positive("penalty", penalty) if penalty != 0 else 0.0)
@@ -203,13 +203,13 @@ class Logistic:
     def _at(self, progress: Progress | None) -> Logistic:
         """The same learner at another point of its training."""
         return Logistic(
-            self.labelled.features,
-            self.labelled.labels,
+            self.known.features,
+            self.known.labels,
             self.clip,
             self.rate,
             self.penalty,
             self.coefficients,
-            self.labelled.names,
+            self.known.names,
             self.norm,
             progress,
         )
@@ -239,15 +239,15 @@ class Logistic:
 
     @cached_property
     def _inputs(self) -> Array:
-        return with_intercept(self.labelled.rows)
+        return with_intercept(self.known.rows)
 
     @cached_property
     def _classes(self) -> tuple[Any, ...]:
-        return tuple(self.labelled.classes)
+        return tuple(self.known.classes)
 
     @cached_property
     def _hits(self) -> Array:
-        return class_hits(self.labelled.targets, self._classes)
+        return class_hits(self.known.targets, self._classes)
 
     @cached_property
     def _width(self) -> int:
@@ -318,9 +318,7 @@ class Logistic:
         vector = tuple(self.current.tolist()) if done is None else done.average
         error = 0.0 if done is None else math.sqrt(max(0.0, done.spread[2]))
         count = 0 if done is None else done.rounds
-        return LogisticModel(
-            self._classes, tuple(self.labelled.feature_names), vector, error, count
-        )
+        return LogisticModel(self._classes, tuple(self.known.feature_names), vector, error, count)
 
     def decode(
         self,
@@ -331,7 +329,7 @@ class Logistic:
         return self.step(aggregate).model
 
     def labels(self, states: Array) -> list[str]:  # noqa: ARG002
-        inputs = [*self.labelled.feature_names, "intercept"]
+        inputs = [*self.known.feature_names, "intercept"]
         if len(self._classes) == 2:
             return inputs
         return [f"{label}: {name}" for label in self._classes for name in inputs]
@@ -339,8 +337,8 @@ class Logistic:
     def to_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = {
             "kind": "logistic",
-            "features": self.labelled.rows.tolist(),
-            "labels": self.labelled.targets.tolist(),
+            "features": self.known.rows.tolist(),
+            "labels": self.known.targets.tolist(),
             "clip": self.clip,
             "penalty": float(self.penalty),
             "norm": self.norm,
@@ -349,8 +347,8 @@ class Logistic:
             plain["rate"] = self.rate
         if self.coefficients is not None:
             plain["coefficients"] = list(self.coefficients)
-        if self.labelled.names is not None:
-            plain["names"] = list(self.labelled.names)
+        if self.known.names is not None:
+            plain["names"] = list(self.known.names)
         if self.progress is not None:
             plain["progress"] = {
                 name: list(value) if isinstance(value, tuple) else value

@@ -68,7 +68,7 @@ def _rehearsals(
     found = []
     for seed in range(SEEDS):
         rng = np.random.default_rng(seed)
-        shares = np.zeros((rounds, learner.labelled.rows.shape[0]))
+        shares = np.zeros((rounds, learner.known.rows.shape[0]))
         for client, weight, law in zip(clients, weights, laws, strict=True):
             counts = rng.multinomial(client.records, law / law.sum(), size=rounds)
             shares += weight * counts / client.records

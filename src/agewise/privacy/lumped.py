@@ -47,8 +47,8 @@ def lumped_epsilon(
 
     `process` is a Markov chain (homogeneous or by slot of day) on enlarged states. `groups` names
     the value of each as a number from 0, `values` is what a release of classical ε
-    `classical_epsilon` is the noised mean of: one number per enlarged state, the same within a
-    group.
+    `classical_epsilon` is the noised mean of: one number or vector per enlarged state, the same
+    within a group. Unit vectors bound every mechanism of that ε: all values are as far apart.
 
     Guarantees
         An upper bound on ln P(releases | value s)/P(releases | value s′), for two adversaries: one
@@ -78,7 +78,8 @@ def lumped_epsilon(
             "a Markov chain",
             "Such a law gets no credit over rounds: the ε's of all releases add up.",
         )
-    table = finite_array("values", values, "one number per enlarged state").reshape(-1, 1)
+    table = finite_array("values", values, "one number or vector per enlarged state")
+    table = table[:, None] if table.ndim == 1 else table
     group = _checked_groups(groups, table, process.states.size)
     slots = range(1, process.day + 1)
     rows = Rows.stacked([backward_of(process, slot - 1, slot) for slot in slots])
@@ -116,7 +117,7 @@ def _checked_groups(
     if group.max() < 1:
         raise InvalidInput("groups", "one", "two or more, to be told apart")
     for one in range(group.max() + 1):
-        if np.unique(table[group == one]).size > 1:
+        if len(np.unique(table[group == one], axis=0)) > 1:
             raise InvalidInput("values", f"several within group {one}", "one per group")
     return group.astype(np.intp)
 

@@ -540,7 +540,7 @@ def test_gaussian_updates_are_clipped_in_the_other_norm(tmp_path, size):
 
 
 def test_several_gaussian_releases_add_up_and_the_policy_decides(tmp_path):
-    """No plan is for many such rounds; what the ledger proves of them is their sum."""
+    """Runs that are planned one by one; what the ledger proves of them is their sum."""
     app, plan = app_that_returns(np.zeros(4))[0], aw.plan(GAUSSIAN)
     where = gaussian(tmp_path, aw.Policy(max_aged_epsilon=5.0, max_delta=2.5e-6))
     replies = [
@@ -553,3 +553,74 @@ def test_several_gaussian_releases_add_up_and_the_policy_decides(tmp_path):
     assert spent[1]["total_aged"] > spent[0]["total_aged"]
     assert spent[1]["total_classical"] == pytest.approx(2 * spent[0]["total_classical"])
     assert len(events(tmp_path)) == 2
+
+
+def app_with_metrics(values, metrics, clip=1.0, per_record=True, name="loss"):
+    """An app that asks for nothing, and says how it did."""
+    app = ClientApp(mods=[age_dp_mod(clip=clip, per_record=per_record, metrics=metrics)])
+
+    @app.train()
+    def train(message, context):
+        record = MetricRecord({"collected-at": slot_in(message), name: values})
+        rows = Array(np.zeros((SAMPLES, 2)))
+        content = {"arrays": message.content["arrays"], "metrics": record}
+        content["per-record"] = ArrayRecord({"w": rows})
+        return Message(RecordDict(content), reply_to=message)
+
+    return app
+
+
+@pytest.mark.parametrize("per_record", [True, False])
+def test_guarantee_metrics_leave_noised_and_count_in_the_sensitivity(tmp_path, per_record):
+    """Each record's metric is cut off at its bounds; the noise is that of the whole release."""
+    values = [-50.0, 9.0, float("nan")] + [1.0] * (SAMPLES - 3) if per_record else 9.0
+    kept = np.r_[0.0, 2.0, 1.0, np.ones(SAMPLES - 3)] if per_record else np.array([2.0])
+    app = app_with_metrics(values, {"loss": (0.0, 2.0)}, clip=3.0, per_record=per_record)
+    where = config(tmp_path, stand_in_seed=5)
+    reply = ask(app, where, PlanHelper(PLAN, "r").order("client 3"), np.zeros(2))
+    (event,) = events(tmp_path)
+    count = SAMPLES if per_record else 1
+    assert event.sensitivity == pytest.approx(2 * 3.0 * 1.1 / count)
+    noise = (
+        Laplace()
+        .imitate(np.zeros(3), scale=event.scale, rng=client_generator(5, "client 3/r", "noise"))
+        .value
+    )
+    told = dict(reply.content["metrics"])
+    assert told.keys() == {"num-examples", "loss"}
+    assert told["loss"] == pytest.approx(kept.mean() + noise[2] / 0.3)
+    assert reply.content["arrays"]["w"].numpy() == pytest.approx(noise[:2])
+    again = ask(app, where, PlanHelper(PLAN, "r").order("client 3"), np.zeros(2))
+    assert dict(again.content["metrics"]) == told
+
+
+@pytest.mark.parametrize(
+    ("values", "name"), [([1.0] * 3, "loss"), (0.5, "loss"), ([1.0] * SAMPLES, "accuracy")]
+)
+def test_metrics_that_were_asked_for_and_are_not_there_are_refused(tmp_path, values, name):
+    app = app_with_metrics(values, {"loss": (0.0, 2.0)}, name=name)
+    order = PlanHelper(PLAN, "r").order("client 3")
+    assert refusal(ask(app, config(tmp_path), order, np.zeros(2))) == "records"
+    assert not events(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"loss": (2.0, 2.0)},
+        {"loss": (0.0, np.inf)},
+        {"loss": (0.0, np.nan)},
+        {"loss": (1.0,)},
+        {"num-examples": (0.0, 1.0)},
+    ],
+)
+def test_metrics_need_bounds(metrics):
+    with pytest.raises(aw.InvalidInput, match="metrics"):
+        age_dp_mod(clip=1.0, metrics=metrics)
+
+
+def test_another_set_of_metrics_is_no_retry(tmp_path):
+    where, order = config(tmp_path), PlanHelper(PLAN, "r").order("client 3")
+    ask(app_with_metrics([1.0] * SAMPLES, {"loss": (0.0, 2.0)}), where, order, np.zeros(2))
+    reply = ask(app_with_metrics([1.0] * SAMPLES, None), where, order, np.zeros(2))
+    assert refusal(reply) == "order"

@@ -165,10 +165,30 @@ def test_more_rounds_than_planned_are_refused_before_the_first(grid):
     once = aw.plan(aw.scenarios.london())
     with pytest.raises(aw.InvalidInput, match="num_rounds is 3; allowed: 1 to 1"):
         AgedStrategy(fedavg(), once, "learn").start(grid, START)
-    gaussian = aw.plan(aw.scenarios.london().replace(mechanism="gaussian", delta=1e-6))
-    with pytest.raises(aw.InvalidInput, match="With Gaussian noise every round is a run with"):
-        AgedStrategy(fedavg(), gaussian, "learn").start(grid, START)
     assert not grid.pushed
+
+
+def test_gaussian_rounds_keep_to_the_target_together(tmp_path):
+    """A plan for three rounds; a fourth, after them, is more than any node allows."""
+    problem = PROBLEM.replace(mechanism="gaussian", delta=1e-6, rounds=3, estimator="plain")
+    nodes = []
+    for client in problem.clients:
+        path, records = tmp_path / client.name / "node.toml", {"kind": "simulated", "seed": 5}
+        own = Profile.of(client, problem, None).policy
+        write_node(path, problem, client.name, records=records, policy=own)
+        nodes.append(Node(app, {"agewise-config": str(path)}))
+    here = InProcessGrid(nodes)
+    result = AgedStrategy(fedavg(), aw.plan(problem), "learn").start(here, START, num_rounds=3)
+    told = [result.train_metrics_clientapp[number] for number in (1, 2, 3)]
+    spent = [one["present-epsilon"] for one in told]
+    assert spent == sorted(spent)
+    assert 0.5 < spent[-1] / problem.epsilon <= 1 + 1e-9
+    assert 0 < told[-1]["present-delta"] <= problem.delta * (1 + 1e-9)
+    for name in NAMES:
+        assert [event.kind for event in events(tmp_path, name)] == ["gaussian"] * 3
+    late = AgedStrategy(fedavg(), aw.plan(problem), "more", starts_at=3 * EVERY)
+    late.start(here, START, num_rounds=1)
+    assert late.refused[1].keys() == set(NAMES)
 
 
 def test_a_server_cannot_go_back_or_out_of_step(tmp_path, grid):

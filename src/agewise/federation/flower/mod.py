@@ -3,7 +3,8 @@ gives their ServerApp the plan.
 
 The mod is the ordinary client with an outside learner: it bounds the update that the app's own
 training returns, adds the node's noise for the age that the order states, records the release in
-the node's ledger, and drops everything else from the reply but the update: metrics are not noised.
+the node's ledger, and drops everything else from the reply but the update and the metrics that were
+asked for, which are noised with it.
 """
 
 from __future__ import annotations
@@ -46,9 +47,15 @@ from agewise.federation.flower.client_app import (
 from agewise.federation.flower.node import Node
 from agewise.federation.flower.transport import introductions
 from agewise.federation.flower.updates import (
+    COUNT,
+    METRIC_SHARE,
+    Bounds,
     UpdateRefused,
+    checked_bounds,
     clipped_mean,
     mean_sensitivity,
+    metric_rows,
+    metrics_of,
     model_in,
     moved,
     record_updates,
@@ -64,7 +71,12 @@ from agewise.privacy.ledger import Ledger
 from agewise.terms import Terms, outside_terms
 
 
-def age_dp_mod(clip: float, arrays: str = "arrays", per_record: bool = False) -> Mod:
+def age_dp_mod(
+    clip: float,
+    arrays: str = "arrays",
+    per_record: bool = False,
+    metrics: Bounds | None = None,
+) -> Mod:
     """Return a mod that makes the update of a train reply private for the age of its data.
 
     `clip` bounds a norm: ℓ1 for Laplace noise, ℓ2 for Gaussian. Of what, `per_record` says:
@@ -84,6 +96,11 @@ def age_dp_mod(clip: float, arrays: str = "arrays", per_record: bool = False) ->
     `message.content["agewise"]["collect-at"]`, and must return the slot in which its data were
     collected as the metric "collected-at".
 
+    `metrics` names those that leave, with noise, and between which numbers they lie:
+    `{"loss": (0.0, 2.0)}`. The reply has them as lists with one number for each record
+    (`per_record`), or as one number. They are coordinates of the same release, scaled so that each
+    adds a tenth of the clip to the sensitivity. Without it no metric leaves.
+
     Train messages must carry an order (`AgedStrategy` or `PlanHelper.order`). Arrays of whole
     numbers or truth values, such as the counters of batch normalisation, are sent back as they
     came. Messages of other types pass untouched: what an app answers to them, evaluations included,
@@ -99,7 +116,8 @@ def age_dp_mod(clip: float, arrays: str = "arrays", per_record: bool = False) ->
         Nothing is recorded that cannot be sent. Asked again for the same order, the stored update
         is sent. What goes wrong is a Flower error of one word, which strategies count as a failure.
     """
-    bound = positive("clip", clip)
+    bound, told = positive("clip", clip), checked_bounds(metrics)
+    whole = bound * (1 + METRIC_SHARE * len(told))
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         if message.metadata.message_type.split(".")[0] != MessageType.TRAIN:
@@ -107,10 +125,14 @@ def age_dp_mod(clip: float, arrays: str = "arrays", per_record: bool = False) ->
         try:
             node, order = node_of(context, before_in(message)), order_in(message)
             model, samples = model_in(message, arrays), node.client.samples
-            reach = mean_sensitivity(bound, samples if per_record else 1)
+            count = samples if per_record else 1
+            reach = mean_sensitivity(whole, count)
 
             def reply_with(event: Event) -> Message:
-                return _reply(message, model, arrays, event, samples, per_record)
+                vector = np.frombuffer(event.payload, dtype="<f8")
+                update, rest = np.split(vector, [vector.size - len(told)])
+                after = {COUNT: samples, **metrics_of(rest, bound, told)}
+                return _reply(message, model, arrays, update, after, event, per_record)
 
             with Ledger(node.ledger) as ledger:
                 stored = ledger.find(order.run)
@@ -129,12 +151,14 @@ def age_dp_mod(clip: float, arrays: str = "arrays", per_record: bool = False) ->
                         else whole_update(reply, model, arrays)
                     )
                     update = clipped_mean(rows, bound, MECHANISMS[own.target.mechanism].norm)
+                    beside = metric_rows(reply, told, count).mean(axis=0) * METRIC_SHARE * bound
+                    update = np.concatenate([update, beside])
                     stored = _release(node, ledger, order, update, own, reply_with)
                 elif stored.sensitivity != reach:
                     raise OrderRefused(
                         f"run {order.run!r} was released for a sensitivity of "
-                        f"{stored.sensitivity:g}, and clip and samples say {reach:g} now. Give the "
-                        "run a new name."
+                        f"{stored.sensitivity:g}, and clip, samples and metrics say {reach:g} now. "
+                        "Give the run a new name."
                     )
                 answer = reply_with(stored)
                 if stored.private:
@@ -260,12 +284,13 @@ def _reply(
     message: Message,
     model: ArrayRecord,
     arrays: str,
+    update: Array,
+    metrics: Mapping[str, int | float],
     stored: Event,
-    samples: int,
     per_record: bool,
 ) -> Message:
     """The stored update, added to the server's arrays. Nothing else of the app's reply leaves."""
-    after = moved(model, np.frombuffer(stored.payload, dtype="<f8"))
+    after = moved(model, update)
     if after is None:
         raise UpdateRefused(
             "arrays", f"run {stored.key!r} was released for arrays of other sizes than these"
@@ -273,7 +298,7 @@ def _reply(
     content = RecordDict(
         {
             arrays: after,
-            "metrics": MetricRecord({"num-examples": samples}),
+            "metrics": MetricRecord(dict(metrics)),
             RECORD: ConfigRecord(
                 {
                     "collect_at": stored.collect_at,

@@ -153,11 +153,6 @@ class AgedStrategy(Strategy):
         rounds, every = self.plan.problem.rounds, self.plan.problem.every
         if rounds is not None and server_round > rounds:
             remedy = "Plan for as many: problem.replace(rounds=..., every=...)."
-            if self.plan.problem.mechanism == "gaussian":
-                remedy = (
-                    "With Gaussian noise every round is a run with a name of its own, as far as "
-                    "the nodes' policies go; many rounds are planned with Laplace noise."
-                )
             allowed = f"1 to {rounds}, the rounds of the plan"
             raise InvalidInput("num_rounds", server_round, allowed, remedy)
         return None if every is None else self.starts_at + (server_round - 1) * every

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -10,12 +11,20 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, Message
 
 from agewise.arrays import Array
-from agewise.errors import AgewiseError
+from agewise.checks import finite_array
+from agewise.errors import AgewiseError, InvalidInput
+
+Bounds = Mapping[str, tuple[float, float]]
+"""The metrics that may leave, and between which numbers each lies."""
 
 PER_RECORD = "per-record"
 """The array record of a reply that holds one update for each record."""
+COUNT = "num-examples"
+"""The metric by which Flower weighs clients."""
 COLLECTED = "collected-at"
 """The metric of a reply that says in which slot the data it was trained on were collected."""
+METRIC_SHARE = 0.1
+"""How far a metric may go from its middle, as a share of the clip: so much more noise it costs."""
 NORM_SLACK = 1 + 1e-9
 """What rounding may add to a clipped norm."""
 
@@ -115,6 +124,51 @@ def clipped_mean(rows: Array, bound: float, norm: int) -> Array:
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         kept = np.where(largest * length > bound, direction * (bound / length), finite)
     return np.asarray(kept.sum(axis=0) / len(rows))
+
+
+def checked_bounds(metrics: Bounds | None) -> dict[str, tuple[float, float]]:
+    """The metrics that leave with noise, each with its bounds."""
+    known = {}
+    for name, given in (metrics or {}).items():
+        field = f"metrics[{name!r}]"
+        ends = finite_array(field, given, "two finite numbers, the lower one first").tolist()
+        if len(ends) != 2 or not ends[0] < ends[1]:
+            raise InvalidInput(field, given, "two finite numbers, the lower one first")
+        if name in (COLLECTED, COUNT):
+            raise InvalidInput("metrics", name, "names that mean nothing else yet")
+        known[name] = (ends[0], ends[1])
+    return known
+
+
+def metric_rows(reply: Message, metrics: Bounds, count: int) -> Array:
+    """Metrics of `count` rows as −1..1 between their bounds, `[n, k]`: beyond those cut off.
+
+    One number per row; what is not finite counts as the middle.
+    """
+    told = {name: v for one in reply.content.metric_records.values() for name, v in one.items()}
+    columns = []
+    for name, (low, high) in metrics.items():
+        values = np.atleast_1d(np.asarray(told.get(name, []), dtype=np.float64))
+        if values.size != count:
+            raise UpdateRefused(
+                "records",
+                f"the metric {name!r} of the reply has {values.size} numbers; allowed: {count}, "
+                + ("one for each record" if count > 1 else "one"),
+            )
+        middle, half = low / 2 + high / 2, high / 2 - low / 2
+        with np.errstate(invalid="ignore", over="ignore"):
+            scaled = np.clip((values - middle) / half, -1.0, 1.0)
+        columns.append(np.where(np.isfinite(values), scaled, 0.0))
+    return np.stack(columns, axis=1) if columns else np.zeros((count, 0))
+
+
+def metrics_of(vector: Array, bound: float, metrics: Bounds) -> dict[str, float]:
+    """Noised means of `metric_rows`, times their share of the clip, back between their bounds."""
+    share = METRIC_SHARE * bound
+    return {
+        name: float(low / 2 + high / 2 + (high / 2 - low / 2) * one / share)
+        for (name, (low, high)), one in zip(metrics.items(), vector.tolist(), strict=True)
+    }
 
 
 def mean_sensitivity(bound: float, count: int) -> float:
