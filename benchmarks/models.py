@@ -17,8 +17,9 @@ from agewise.arrays import Array
 from agewise.federation.client import private_noise
 from agewise.learning import fit_ridge
 from agewise.terms import terms
+from benchmarks.recording import Row, Tables
 
-SEEDS, DELTA = 100, 1e-6
+SEEDS, DRAWS, DELTA = 100, 3000, 1e-6
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0)
 # age (years), sex, body mass (kg/m²), blood pressure (mmHg), six blood values: round numbers
 LOW = np.array([18, 1, 18, 60, 95, 40, 20, 2, 3, 55], dtype=np.float64)
@@ -28,7 +29,7 @@ LABELS = (25.0, 350.0)
 Fit = Callable[[Array, Array, float, int], Callable[[Array], Array]]
 
 
-def main() -> None:
+def main() -> Tables | None:
     try:
         rival = importlib.import_module("diffprivlib.models").LinearRegression
         features, labels = importlib.import_module("sklearn.datasets").load_diabetes(
@@ -37,7 +38,7 @@ def main() -> None:
     except ImportError as missing:
         print(f"skipped: {missing}. Install the extra bench: pip install 'agewise[bench]'")
         histograms()
-        return
+        return None
     pairs: list[tuple[str, Fit, str, Fit]] = [
         ("ours, Laplace", ours(None), "diffprivlib", diffprivlib(rival)),
         ("ours, Gaussian", ours(DELTA), "AdaSSP", adassp),
@@ -47,6 +48,7 @@ def main() -> None:
         f"mean squared error on a quarter of {len(labels)} patients, {SEEDS} splits, less that of"
     )
     print(f"least squares without privacy; predicting the middle of the labels: {shown(middle)}")
+    rows: dict[float, Row] = {epsilon: {"ε": epsilon} for epsilon in EPSILONS}
     for name, own, other, its in pairs:
         print(f"\n{'ε':>5} {name:>20} {other:>20} {'ours / theirs':>14}   theirs − ours")
         for epsilon in EPSILONS:
@@ -58,7 +60,12 @@ def main() -> None:
                 f"{shown(theirs - mine)}",
                 flush=True,
             )
-    histograms()
+            rows[epsilon] |= {name: shown(mine), other: shown(theirs), f"{name} / {other}": ratio}
+    return {
+        "ridge": list(rows.values()),
+        "rivals": [{"predicting the middle of the labels": shown(middle)}],
+        "histograms": histograms(),
+    }
 
 
 def shown(values: Array) -> str:
@@ -142,7 +149,7 @@ def adassp(rows: Array, labels: Array, epsilon: float, seed: int) -> Callable[[A
     return lambda given: np.asarray(sum(LABELS) / 2 + half * scaled(given) @ found)
 
 
-def histograms() -> None:
+def histograms() -> list[Row]:
     """Shares of 1,000 records in ten states, one of them replaced: ours and OpenDP's own."""
     import opendp.prelude as dp
 
@@ -150,6 +157,7 @@ def histograms() -> None:
     records, size = 1000, 10
     client = aw.Client("c", aw.birth_death(0.2, 0.2, range(size)), samples=records)
     print(f"\n{'ε':>5} {'ours':>20} {'OpenDP':>20} {'ours / theirs':>14}   (histogram, RMSE × 10⁴)")
+    rows: list[Row] = []
     for epsilon in EPSILONS:
         problem = aw.Problem([client], 2, epsilon, learner=aw.Histogram(), estimator="plain")
         own = terms(client, problem.target_of(client), problem.learner, "plain", 2, 2)
@@ -164,7 +172,7 @@ def histograms() -> None:
         # A record replaced is one removed and one added.
         private = dp.binary_search_chain(noised, d_in=2, d_out=epsilon, bounds=(1e-3, 1e5))
         errors: list[list[float]] = [[], []]
-        for seed in range(SEEDS):
+        for seed in range(DRAWS):
             states = np.random.default_rng(seed).integers(0, size, records)
             shares = np.bincount(states, minlength=size) / records
             drawn = private_noise(shares, own, own.scale)
@@ -177,6 +185,11 @@ def histograms() -> None:
             f"{mine.mean() / others.mean():>14.3f}",
             flush=True,
         )
+        ratio = float(mine.mean() / others.mean())
+        rows.append(
+            {"ε": epsilon, "ours / OpenDP's": ratio, "ours": spread(mine), "OpenDP": spread(others)}
+        )
+    return rows
 
 
 def spread(values: Array) -> str:

@@ -24,6 +24,7 @@ from scipy.special import expit
 import agewise as aw
 from agewise.arrays import Array
 from agewise.learning import fit_logistic
+from benchmarks.recording import Row, Tables
 from benchmarks.training import Means, flower_trained, multiplier, trained
 
 SEEDS = 100
@@ -60,7 +61,7 @@ def data_sets() -> Iterator[tuple[str, Array, Any, float, range]]:
     yield "wine", rows, (wines == 1).astype(int), 13**0.5, range(1000, 1015)
 
 
-def at_age_0(name: str, rows: Array, labels: Any, bound: float, seeds: range) -> None:
+def at_age_0(name: str, rows: Array, labels: Any, bound: float, seeds: range) -> list[Row]:
     from diffprivlib.models import LogisticRegression as Rival
     from sklearn.linear_model import LogisticRegression
 
@@ -93,14 +94,25 @@ def at_age_0(name: str, rows: Array, labels: Any, bound: float, seeds: range) ->
     print(f"\n{name}, {len(seeds)} seeds: test log loss (nats) and accuracy, ± standard error")
     for (epsilon, who), both in found.items():
         _row(epsilon, who, np.array(both))
+    table: list[Row] = []
     for epsilon in EPSILONS:
         ours = np.array(found[epsilon, "ours, ε"])
         theirs = [np.array(v) for (e, w), v in found.items() if e == epsilon and "diffpriv" in w]
         best = min(theirs, key=lambda one: one[:, 0].mean())
-        print(
-            f"ε = {epsilon:g}: log loss {best[:, 0].mean() / ours[:, 0].mean():.2f} times ours for "
-            f"the best of theirs, {theirs[0][:, 0].mean() / ours[:, 0].mean():.2f} for the default"
-        )
+        ratio = float(ours[:, 0].mean() / best[:, 0].mean())
+        print(f"ε = {epsilon:g}: our log loss is {ratio:.2f} times that of the best of theirs")
+        row: Row = {"data": name, "ε": epsilon, "ours / best of diffprivlib": ratio}
+        row |= {who: _cell(found[epsilon, who]) for who in ("ours, ε", f"ours, (ε, {DELTA:g})")}
+        row |= {"diffprivlib, best C": _cell(best), "diffprivlib, C = 1": _cell(theirs[0])}
+        table.append(row | {who: _cell(found[0, who]) for who in ("no privacy", "majority class")})
+    return table
+
+
+def _cell(scores: Any) -> str:
+    """Log loss ± standard error, accuracy."""
+    losses, hits = np.array(scores).T
+    error = losses.std(ddof=1) / np.sqrt(len(losses))
+    return f"{losses.mean():.3f} ± {error:.3f}, {hits.mean():.3f}"
 
 
 def _row(epsilon: float, who: str, both: Array) -> None:
@@ -142,7 +154,7 @@ def means_of(clients: list[aw.Client], ages: list[int], rng: np.random.Generator
     return means
 
 
-def with_age(seeds: int) -> None:
+def with_age(seeds: int) -> list[Row]:
     learner = aw.Logistic(STATES, LABELS, clip=1.0)
     clients = drifting()
     inputs = np.hstack([STATES, np.ones((6, 1))])
@@ -157,12 +169,15 @@ def with_age(seeds: int) -> None:
     print(
         f"\ndrifting federation, {ROUNDS} rounds, {seeds} seeds: excess loss (nats) ± standard error"
     )
+    rows: list[Row] = []
     for epsilon in EPSILONS:
         problem = aw.Problem(
             clients, 8, epsilon, estimator="propagated", learner=learner, rounds=ROUNDS, every=8
         )
         plan = aw.plan(problem)
         classical = [learner.reach(1) / 200 / (epsilon / ROUNDS)] * 3
+        row: Row = {"ε": epsilon, "ages": ", ".join(map(str, plan.ages))}
+        rows.append(row)
         for who, ages, scales, noised in (
             ("ours", plan.ages, plan.noise_scales, True),
             ("classical composition", [0, 0, 0], classical, True),
@@ -179,8 +194,8 @@ def with_age(seeds: int) -> None:
                     rng,
                 )
                 off.append(loss(found) - least)
-            mean, error = np.mean(off), np.std(off, ddof=1) / np.sqrt(seeds)
-            print(f"ε = {epsilon:<4g} {who:24} {mean:.6f} ± {error:.6f}   ages {ages}", flush=True)
+            row[who] = _excess(off)
+            print(f"ε = {epsilon:<4g} {who:24} {row[who]}   ages {ages}", flush=True)
         noise = multiplier(ROUNDS, epsilon, DELTA)
         for side in ("client", "server"):
             off = []
@@ -188,20 +203,26 @@ def with_age(seeds: int) -> None:
                 rng = np.random.default_rng(seed)
                 fresh = means_of(clients, [0, 0, 0], rng)
                 off.append(loss(flower_trained(learner, ROUNDS, fresh, noise, side, rng)) - least)
-            mean, error = np.mean(off), np.std(off, ddof=1) / np.sqrt(seeds)
-            who = f"Flower, {side} side"
-            print(f"ε = {epsilon:<4g} {who:24} {mean:.6f} ± {error:.6f}   δ {DELTA:g}", flush=True)
+            who = f"Flower, {side} side, (ε, {DELTA:g})"
+            row[who] = _excess(off)
+            print(f"ε = {epsilon:<4g} {who:24} {row[who]}", flush=True)
+    return rows
 
 
-def main() -> None:
+def _excess(losses: list[float]) -> str:
+    error = np.std(losses, ddof=1) / np.sqrt(len(losses))
+    return f"{np.mean(losses):.3g} ± {error:.1g}"
+
+
+def main() -> Tables | None:
     if find_spec("diffprivlib") is None:
         print(
             "Left out the comparison at age 0: it needs the extra bench (pip install '.[bench]')."
         )
-    else:
-        for one in data_sets():
-            at_age_0(*one)
-    with_age(SEEDS)
+        with_age(SEEDS)
+        return None
+    tables = {one[0].replace(" ", "_"): at_age_0(*one) for one in data_sets()}
+    return {**tables, "with_age": with_age(SEEDS)}
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import agewise as aw
 from agewise.mechanism import MECHANISMS
 from agewise.mechanism.mechanism import opendp
 from agewise.privacy.account import Event
+from benchmarks.recording import Row, Tables
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 SENSITIVITY, SCALE, FAILURE = 0.01, 1.0, 1e-6
@@ -53,7 +54,8 @@ def recorded(size: int) -> tuple[float, float]:
             return written - begun, time.perf_counter() - written
 
 
-def main() -> None:
+def main() -> Tables:
+    rows: list[Row] = []
     for kind, mechanism in MECHANISMS.items():
         measurement = direct(kind)
         for size in SIZES:
@@ -74,9 +76,21 @@ def main() -> None:
                 f"OpenDP directly {theirs:8.3f} s, {theirs / ours:.1f} times as long",
                 flush=True,
             )
+            rows.append(
+                {
+                    "noise": kind,
+                    "coordinates": size,
+                    "OpenDP directly, times ours": theirs / ours,
+                    "ours (s)": ours,
+                    "draws per second": size / ours,
+                }
+            )
+    ledgers: list[Row] = []
     for size in SIZES[2:]:
         write, opening = recorded(size)
+        ledgers.append({"floats": size, "written (s)": write, "opened and checked (s)": opening})
         print(
             f"ledger with a release of {size:,} floats ({8e-6 * size:g} MB): written in "
             f"{write:.3f} s, opened and checked in {opening:.3f} s"
         )
+    return {"draws": rows, "ledgers": ledgers}
