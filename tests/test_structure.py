@@ -35,6 +35,7 @@ ORDER = [
     "scheduling",
     "scenarios",
     "scenario",
+    "schema",
     "planning",
     "schemes",
     "readings",

@@ -43,5 +43,6 @@ def _choices(problem: Any) -> list[tuple[str, str]]:
         (field.name, "none" if value is None else shorten(str(value), 60))
         for field in dataclasses.fields(problem)
         if field.name not in SAID_OTHERWISE
-        for value in [getattr(problem, field.name)]
+        for given in [getattr(problem, field.name)]
+        for value in [given.kind if field.name == "learner" else given]
     ]
