@@ -45,17 +45,17 @@ class RunResult:
     that were moved to a state, by client; it is not noised and therefore not part of the record.
     """
 
-    run: str
+    run: str  #: its name
     plan: Plan
     model: Any
     aggregate: tuple[float, ...]
     realised_loss: float | None
-    private: bool
-    participants: tuple[str, ...]
-    missing: Mapping[str, str]
-    rejected: Mapping[str, int]
-    statement: Statement
-    steps: tuple[Step, ...]
+    private: bool  #: whether all noise came from the real mechanism
+    participants: tuple[str, ...]  #: clients that were heard
+    missing: Mapping[str, str]  #: clients that were not, each with the reason
+    rejected: Mapping[str, int]  #: uploads that were refused, by reason
+    statement: Statement  #: what is told about whom
+    steps: tuple[Step, ...]  #: what happened in each slot
     clipped: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
