@@ -90,7 +90,7 @@ class Schedule:
 
     @property
     def relative_gap(self) -> float | None:
-        """(objective − lower bound)/|objective|: how far from the best it can be at most."""
+        """How far from the best it can be at most: objective less lower bound, over the objective."""
         return relative_gap(self.objective, self.lower_bound)
 
     def __repr__(self) -> str:
