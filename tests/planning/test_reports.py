@@ -93,7 +93,7 @@ def test_schedules_and_certificates_tell_what_is_proven():
     u, b = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[0.0, 3.0], [1.0, -2.0]])
     found = aw.solve_schedule(u, b)
     assert "columns       0, 0" in str(found)
-    assert "<td>0, 0</td>" in found._repr_html_()
+    assert ">0, 0</td>" in found._repr_html_()
     unproven = aw.Schedule(found.columns, 2.0, None, 0)
     assert "nothing proven" in repr(unproven)
     assert "nothing proven" in str(unproven)

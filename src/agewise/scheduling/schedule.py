@@ -90,7 +90,7 @@ class Schedule:
 
     @property
     def relative_gap(self) -> float | None:
-        """How far from the best it can be at most: objective less lower bound, over the objective."""
+        """How far from the best it can be at most, as a share of the objective."""
         return relative_gap(self.objective, self.lower_bound)
 
     def __repr__(self) -> str:
