@@ -7,7 +7,7 @@ author = "The Agewise developers"
 version = release = version_of("agewise")
 html_title = f"Agewise {version}"
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
 
 myst_heading_anchors = 4
 nb_execution_mode = "force"
