@@ -80,6 +80,13 @@ def test_imports_run_downward_only(path):
         assert ORDER.index(name) <= ORDER.index(own), f"{own} imports {name}, which is above it"
 
 
+def test_newcomers_are_told_to_read_in_that_order():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    told = re.findall(r"`(\w+)`", page[page.index("**Reading order**") : page.index(". The\n")])
+    assert told == [name for name in ORDER if name in told]
+    assert len(told) > 25
+
+
 def test_an_import_from_above_is_seen():
     lines = (
         "from agewise import cli",
