@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEEDS := tests/federation/test_faults.py::test_many_more_seeds
 
-.PHONY: run pictures test test-all check bench figures clean
+.PHONY: run pictures docs test test-all check bench figures clean
 
 run: .venv/.installed
 	$(BIN)/agewise plan --out out
@@ -14,6 +14,12 @@ run: .venv/.installed
 pictures: .venv/.installed
 	$(BIN)/agewise reproduce all --out out
 	cp out/level.png out/worth.png out/gains.png out/trust.png docs/images/
+
+docs: .venv/.installed-docs
+	rm -rf site build/docs
+	$(BIN)/sphinx-build -q -W --keep-going -d build/docs/doctrees docs build/docs/site
+	mv build/docs/site site
+	@echo "Open site/index.html"
 
 test: .venv/.installed-dev
 	$(BIN)/pytest -q -n 2 --dist loadfile
@@ -34,7 +40,7 @@ figures: .venv/.installed-dev
 	$(BIN)/python -m benchmarks docs
 
 clean:
-	rm -rf .venv out build dist
+	rm -rf .venv out build dist site
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Agewise needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -44,6 +50,10 @@ clean:
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
+.venv/.installed-docs: pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	touch $@ .venv/.installed
+
 .venv/.installed-dev: pyproject.toml | .venv/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
-	touch $@ .venv/.installed
+	touch $@ .venv/.installed .venv/.installed-docs

@@ -35,6 +35,7 @@ ORDER = [
     "scheduling",
     "scenarios",
     "scenario",
+    "schema",
     "planning",
     "schemes",
     "readings",
@@ -77,6 +78,13 @@ def test_imports_run_downward_only(path):
     assert own in ORDER, f"{own} has no place in the order of imports"
     for name in imported(ast.parse(path.read_text())):
         assert ORDER.index(name) <= ORDER.index(own), f"{own} imports {name}, which is above it"
+
+
+def test_newcomers_are_told_to_read_in_that_order():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    told = re.findall(r"`(\w+)`", page[page.index("**Reading order**") : page.index(". The\n")])
+    assert told == [name for name in ORDER if name in told]
+    assert len(told) > 25
 
 
 def test_an_import_from_above_is_seen():
@@ -244,12 +252,6 @@ def test_every_claim_names_a_function_and_a_test(function, test):
     path, case = test.split("::")
     tree = ast.parse((ROOT / path).read_text())
     assert case in {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
-
-
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
-def test_links_between_pages_resolve(page):
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-        assert (page.parent / target).exists(), target
 
 
 def test_the_table_of_changes_names_what_is_there():

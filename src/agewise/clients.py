@@ -12,6 +12,7 @@ from agewise.checks import positive, whole
 from agewise.errors import InvalidInput
 from agewise.process import Process
 from agewise.process.joint import as_law
+from agewise.report.tables import shorten
 
 LARGEST_SLOT = 100_000
 """Slots beyond which tables by slot make no sense."""
@@ -27,22 +28,17 @@ LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class Client:
-    """One client: how its records change, their law when it collects, how many it collects.
+    """One client: how its records change, their law when it collects, how many it collects."""
 
-    `law` None means the process's own law (stationary, or periodic). `weight` is its share of
-    the aggregate; None means in proportion to `samples`. `epsilon` is its own target; None means
-    that of the problem. Of many rounds it takes part in the first and every `turn`-th after it.
-    `members` are so many clients alike behind one gateway: each has `samples` records, its own
-    noise and its own account, and the gateway sends the mean of what they release.
-    """
-
-    name: str
-    process: Process
-    law: ArrayLike | None = None
-    samples: int = 100
-    weight: float | None = None
-    epsilon: float | None = None
-    turn: int = 1
+    name: str  #: distinct from the others'
+    process: Process  #: how one of its records changes from slot to slot
+    law: ArrayLike | None = None  #: of a record at collection; None: the process's own law
+    samples: int = 100  #: how many records it collects
+    weight: float | None = None  #: its share of the aggregate; None: in proportion to `samples`
+    epsilon: float | None = None  #: its own target; None: that of the problem
+    turn: int = 1  #: of many rounds it takes part in the first and every so-many-th after it
+    #: so many clients alike behind one gateway: each has `samples` records, its own noise and its
+    #: own account, and the gateway sends the mean of what they release
     members: int = 1
 
     def __post_init__(self) -> None:
@@ -77,6 +73,14 @@ class Client:
         object.__setattr__(self, "turn", turn)
         many = whole(f"members of client {self.name!r}", self.members, 1, MOST_MEMBERS)
         object.__setattr__(self, "members", many)
+
+    def __repr__(self) -> str:
+        many = f"{self.members:,} × " if self.members > 1 else ""
+        own = ["law stated"] if self.law is not None else []
+        for key, value in (("weight", self.weight), ("epsilon", self.epsilon)):
+            own += [] if value is None else [f"{key}={value:g}"]
+        name, records = shorten(self.name, 40), f"{many}{self.samples:,} records"
+        return f"Client({', '.join([repr(name), repr(self.process), records, *own])})"
 
     @property
     def records(self) -> int:

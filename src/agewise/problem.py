@@ -46,37 +46,38 @@ OBJECTIVES: tuple[str, ...] = get_args(Objective)
 class Problem:
     """Clients, an aggregation slot, a privacy target, and the choices how to meet it.
 
-    Slots run from 1 to `aggregate_at`; `capacity` is how many clients may collect in one slot
-    (None: any number). `learner` says what the clients learn, `mechanism` the noise they add; with
-    `gaussian`, `delta` is the δ of the target (ε, δ). See `docs/notation.md` for the choices.
-    `noise` says who adds it: each client (nobody is trusted), or once the server, which then sees
-    the clients' means as they are. `level` (one or more) is what all clients' records share and
-    nobody knows; `knowledge` is what was measured of their means and covariances instead. Both are
-    about accuracy only. `rounds` is how often all this is done (None: for ever), `every` so many
-    slots anew, and `promise` what the target is about over all of them: the record's value at each
-    publication (`present`), at any time (`every_moment`), or in the last so many slots (a number).
-    `origin` says in words where the laws come from, for plans and statements.
+    `docs/notation.md` explains the choices. `level` and `knowledge` are about accuracy only: no
+    privacy rests on them.
     """
 
-    clients: Sequence[Client]
-    aggregate_at: int
-    epsilon: float
-    mixing: Method = "exact"
-    estimator: Estimator = "best"
-    calibration: Rule = "sharp"
-    objective: Objective = "exact"
-    capacity: int | None = None
+    clients: Sequence[Client]  #: one or more, with distinct names
+    aggregate_at: int  #: the slot in which the server aggregates; slots run from 1 to it
+    epsilon: float  #: target ε of every client without one of its own
+    mixing: Method = "exact"  #: whose prior knowledge Δ is computed for
+    estimator: Estimator = "best"  #: what is averaged, and whether the server uses what it knows
+    calibration: Rule = "sharp"  #: how the noise is set
+    objective: Objective = "exact"  #: what a schedule is judged by
+    capacity: int | None = None  #: clients that may collect in one slot; None: any number
+    #: what the clients learn
     learner: Learner = field(default_factory=Mean)
-    mechanism: Kind = "laplace"
-    delta: float | None = None
+    mechanism: Kind = "laplace"  #: the noise they add
+    delta: float | None = None  #: δ of the target (ε, δ), with Gaussian noise
+    #: who adds it: each client (nobody is trusted), or once the server, which then sees the
+    #: clients' means as they are
     noise: Trust = "client"
+    #: one or more: what all clients' records share and nobody knows
     level: Level | Sequence[Level] | None = None
-    knowledge: Measured | None = None
-    rounds: int | None = 1
-    every: int | None = None
+    knowledge: Measured | None = None  #: means and covariances that were measured, in its place
+    rounds: int | None = 1  #: how often all this is done; None: for ever
+    every: int | None = None  #: slots from one round to the next
+    #: what the target is about over all rounds: the record's value at each publication
+    #: ("present"), at any time ("every_moment"), or in the last so many slots (a number)
     promise: Promise = "present"
+    #: what plans, runs and figures call it
     name: str = field(default="problem", compare=False)
+    #: of the records, for labels only
     unit: str = field(default="", compare=False)
+    #: where the laws come from, in words, for plans and statements
     origin: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:

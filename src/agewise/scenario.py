@@ -111,7 +111,9 @@ class _ClientEntry(Entry):
     members: int = Field(1, description="1 or more: clients alike behind one gateway")
 
 
-class _Scenario(Entry):
+class ScenarioEntry(Entry):
+    """A scenario file as it is parsed; `agewise.schema` explains its keys to editors."""
+
     version: Literal[1] = 1
     name: str = "scenario"
     unit: str = ""
@@ -142,7 +144,7 @@ FOREVER = "forever"
 """The word for rounds without end, where None would be absent."""
 
 _TABLES = ("learner", "level", "knowledge")
-_CHOICES = set(_Scenario.model_fields) - {"version", "clients", "states", *_TABLES}
+_CHOICES = set(ScenarioEntry.model_fields) - {"version", "clients", "states", *_TABLES}
 
 
 class InvalidScenario(InvalidInput):
@@ -191,9 +193,9 @@ def load_scenario(source: str | Path) -> Problem:
 def problem_from_dict(document: dict[str, Any]) -> Problem:
     """Return the problem that a parsed scenario describes; refuse it with all that is wrong."""
     try:
-        entry = _Scenario.model_validate(document)
+        entry = ScenarioEntry.model_validate(document)
     except ValidationError as error:
-        problems = faults(error, _Scenario)
+        problems = faults(error, ScenarioEntry)
         if isinstance(document, dict):
             problems += _deeper_problems(document, {one["loc"][0] for one in error.errors()})
         raise InvalidScenario(problems) from None

@@ -35,24 +35,24 @@ NAMES = {
 class SchemeRow:
     """One scheme at one ε; the fields read as attributes or as keys.
 
-    `epsilon` is the target of the adaptive schemes and of scheme 1, and the common classical ε of
-    schemes 3 and 5; `achieved_epsilon` is the aged ε that the scheme then has. `ages` is None for
-    the random schemes, whose numbers are means over all schedules. `mean_noise` is the noise
-    power 2η², averaged over clients. Beside them stands what their rivals lose: a server that
-    publishes the mean it knows (at the law of the scheme's ages; age 0 for the random schemes),
-    and fresh data with classical noise, of which the server makes the best linear estimate.
+    Beside a scheme's numbers stands what its rivals lose. The random schemes have no ages; their
+    numbers are means over all schedules.
     """
 
-    scheme: int
-    name: str
+    scheme: int  #: 1 to 6, as in the paper
+    name: str  #: how it schedules, and how it sets the noise
+    #: target of the adaptive schemes and of scheme 1; common classical ε of schemes 3 and 5
     epsilon: float
-    achieved_epsilon: float
-    ages: list[int] | None
-    gap: float
-    bound: float
-    mean_noise: float
-    mean_classical_epsilon: float
+    achieved_epsilon: float  #: the aged ε that the scheme then has
+    ages: list[int] | None  #: of each client's data, in slots; None for the random schemes
+    gap: float  #: the expected loss gap
+    bound: float  #: Theorem 1
+    mean_noise: float  #: noise power 2η², averaged over clients
+    mean_classical_epsilon: float  #: averaged over clients
+    #: loss of a server that publishes the mean it knows, at the law of the scheme's ages (age 0
+    #: for the random schemes)
     nothing_collected: float
+    #: loss of fresh data with classical noise, of which the server makes the best estimate
     classical_fresh: float
 
     def __getitem__(self, key: str) -> Any:

@@ -16,19 +16,17 @@ from agewise.privacy.steady import Promise, check_promise
 class Target:
     """What a client's release must guarantee, and by which noise.
 
-    `epsilon` is the aged ε, `delta` the δ of (ε, δ) with Gaussian noise, 0 with Laplace noise.
-    Of `rounds` releases (None: for ever), one `every` so many slots, `epsilon` is about what
-    `promise` says: see `agewise.privacy.steady`.
+    What `epsilon` is about over many rounds, `promise` says: see `agewise.privacy.steady`.
     """
 
-    epsilon: float
-    mixing: Method
-    calibration: Rule
-    mechanism: Kind = "laplace"
-    delta: float = 0.0
-    rounds: int | None = 1
-    every: int | None = None
-    promise: Promise = "present"
+    epsilon: float  #: the aged ε
+    mixing: Method  #: whose prior knowledge Δ holds for
+    calibration: Rule  #: how the noise is set
+    mechanism: Kind = "laplace"  #: the kind of noise
+    delta: float = 0.0  #: δ of (ε, δ), with Gaussian noise; 0 with Laplace noise
+    rounds: int | None = 1  #: releases; None: for ever
+    every: int | None = None  #: slots from one release to the next
+    promise: Promise = "present"  #: about the present, every moment, or the last so many slots
 
     @property
     def lasting(self) -> bool:

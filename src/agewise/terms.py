@@ -43,11 +43,12 @@ _ULP = float(np.finfo(float).eps)
 class SlotTable:
     """For one client, by collection slot (1..A unless asked for others): law, release and noise.
 
-    By slot, `[A]` each: delta, sensitivity, scale, classical_epsilon, classical_delta. Slots in
-    which records are so old that nothing changes any more share a row of kernel_rows `[R, S, S]`,
-    law_rows `[R, S]` (the client's law at collection) and release_rows `[R, S, d]` (f of each
-    state); `row` `[A]` says which. `kernels`, `laws` and `release` are the same by slot.
-    guard_rows `[R, S, d]` are what noise was set for: f, unless that depends on a model.
+    By slot, `[A]` each: `delta`, `sensitivity`, `scale`, `classical_epsilon`, `classical_delta` and
+    `ages`. Slots in which records are so old that nothing changes any more share a row of
+    `kernel_rows` `[R, S, S]`, `law_rows` `[R, S]` (the client's law at collection) and
+    `release_rows` `[R, S, d]` (f of each state); `row` `[A]` says which. `kernels`, `laws` and
+    `release` are the same by slot. `guard_rows` `[R, S, d]` are what noise was set for: f, unless
+    that depends on a model.
     """
 
     row: NDArray[np.intp]

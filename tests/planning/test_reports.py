@@ -31,6 +31,28 @@ def test_a_repr_is_one_short_line(count):
         assert ("1 client," if count == 1 else f"{count:,} clients,") in text
 
 
+def test_reprs_of_the_parts_are_one_short_line():
+    many = np.arange(500.0)
+    long = aw.MarkovChain(np.full((500, 500), 1 / 500), many)
+    fitted = aw.load_scenario("london_fitted")
+    parts = [
+        CHAIN,
+        long,
+        CHAIN.joint(1, 4),
+        aw.scenarios.day_profile().clients[0].process,
+        fitted.clients[0].process,
+        aw.Level(list(many), 0.5),
+        aw.Client("n" * 200, long, many / many.sum(), 10**9, 0.5, 1e-9, members=10**8),
+        *fitted.clients,
+    ]
+    for part in parts:
+        assert len(repr(part)) < 200
+        assert len(repr(part).splitlines()) == 1
+    assert repr(CHAIN) == "MarkovChain(4 states: 20, 50, 100, 200)"
+    assert repr(aw.Client("a", CHAIN)) == f"Client('a', {CHAIN!r}, 100 records)"
+    assert aw.Client("a", CHAIN) == aw.Client("a", CHAIN) != aw.Client("a", CHAIN, samples=7)
+
+
 def test_a_repr_stays_one_line_whatever_the_name():
     made = planned(1)
     problem = made.problem.replace(name="two\nlines")
@@ -71,7 +93,7 @@ def test_schedules_and_certificates_tell_what_is_proven():
     u, b = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[0.0, 3.0], [1.0, -2.0]])
     found = aw.solve_schedule(u, b)
     assert "columns       0, 0" in str(found)
-    assert "<td>0, 0</td>" in found._repr_html_()
+    assert ">0, 0</td>" in found._repr_html_()
     unproven = aw.Schedule(found.columns, 2.0, None, 0)
     assert "nothing proven" in repr(unproven)
     assert "nothing proven" in str(unproven)

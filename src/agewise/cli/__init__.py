@@ -22,6 +22,7 @@ from agewise.cli.ledgers import ledger_commands
 from agewise.cli.planning import commands
 from agewise.cli.rounds import commands as rounds
 from agewise.cli.running import commands as running
+from agewise.cli.scenario_files import commands as scenario_files
 from agewise.errors import AgewiseError
 
 app = typer.Typer(
@@ -37,6 +38,7 @@ app = typer.Typer(
     "141 nobody reads the output any more.",
 )
 app.add_typer(commands)
+app.add_typer(scenario_files)
 app.add_typer(comparing)
 app.add_typer(ages)
 app.add_typer(running)

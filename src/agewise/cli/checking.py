@@ -1,4 +1,4 @@
-"""check: recompute what a run says of itself."""
+"""check: what a run says of itself, recomputed; scenario files, looked through."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import typer
 from rich.markup import escape
 
 from agewise.cli.console import JsonOption, console, people, print_json
+from agewise.errors import InvalidInput
 from agewise.federation.checking import check_run
 from agewise.federation.checking_rounds import check_rounds
 from agewise.federation.journal import ROUNDS
-from agewise.report.tables import counted
+from agewise.problem import Problem
+from agewise.report.problems import problem_facts
+from agewise.report.tables import counted, text_facts
+from agewise.scenario import load_scenario, problem_to_dict
+from agewise.scenarios import BUILT_IN
 
 REFUTED = 5
 """Exit code for a run that says of itself what does not hold."""
@@ -24,21 +29,51 @@ commands = typer.Typer()
 
 
 @commands.command(
-    "check", epilog="Example: agewise check runs/mine-20260301-120000 --ledgers /var/lib/agewise"
+    "check",
+    epilog="Example: agewise check mine.toml; "
+    "agewise check runs/mine-20260301-120000 --ledgers /var/lib/agewise",
 )
 def check_command(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that has ended.")],
+    what: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|SCENARIO", help="The folder of a run that has ended, or a scenario file."
+        ),
+    ],
     ledgers: Annotated[
         Path | None,
-        typer.Option(help="Folder of the clients' ledgers; left out: where the run kept them."),
+        typer.Option(
+            help="Of a run: folder of the clients' ledgers; default: where the run kept them."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Recompute everything that a run's record, statement and plan say, from the ledgers.
+    """Recompute all that a run says of itself from its ledgers; or look through a scenario file.
 
-    Exit code 0: all of it follows. 5: something differs, and each difference is listed. Nothing
-    is changed.
+    Exit code 0: all of it follows, or the file is a scenario. 2: it is none, and every problem is
+    listed. 5: something in a run differs, and each difference is listed. Nothing is changed.
     """
+    if what.suffix == ".toml" or what.is_file() or (str(what) in BUILT_IN and not what.exists()):
+        if ledgers is not None:
+            raise InvalidInput("--ledgers", "given with a scenario", "with the folder of a run")
+        _print_scenario(str(what), load_scenario(what), as_json)
+    else:
+        _print_run(what, ledgers, as_json)
+
+
+def _print_scenario(source: str, problem: Problem, as_json: bool) -> None:
+    if as_json:
+        print_json({"scenario": source, "holds": problem_to_dict(problem)})
+        return
+    console().print(text_facts(problem_facts(problem)), highlight=False, markup=False)
+    people.print(
+        f"{escape(source)} is a scenario. Next: agewise plan {escape(source)}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def _print_run(run: Path, ledgers: Path | None, as_json: bool) -> None:
     report = (check_rounds if (run / ROUNDS).exists() else check_run)(run, ledgers)
     if as_json:
         print_json(

@@ -1,8 +1,7 @@
-"""plan, schemes, reproduce and init."""
+"""plan, schemes and reproduce."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -46,8 +45,6 @@ from agewise.planning import plan as make_plan
 from agewise.planning import replan as make_replan
 from agewise.planning.compare import FRESH, NOTHING
 from agewise.problem import Objective, Problem
-from agewise.scenario import TEMPLATE
-from agewise.scenarios import BUILT_IN
 from agewise.schemes import SchemeRow, compare_schemes
 
 commands = typer.Typer()
@@ -257,29 +254,6 @@ def reproduce(
         ]
         print_table(console(), "The paper's claims, checked", columns, rows_of, range(len(rows_of)))
     wrote(paths)
-
-
-@commands.command(epilog="Example: agewise init my_federation && agewise plan my_federation.toml")
-def init(
-    name: Annotated[str, typer.Argument(help="Name of the scenario; writes NAME.toml.")],
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-) -> None:
-    """Write a commented scenario file to start from."""
-    path = Path(name if name.endswith(".toml") else f"{name}.toml")
-    if not re.fullmatch(r"\w[\w. -]*", path.name) or path.stem in BUILT_IN:
-        raise InvalidInput(
-            "NAME", repr(name), "letters, digits, _ and -, and not the name of a built-in scenario"
-        )
-    if path.exists() and not force:
-        raise InvalidInput("NAME", str(path), "a file that does not exist", "Or give --force.")
-    text = TEMPLATE.replace("my_federation", path.stem)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(
-            "NAME", str(path), "a file that can be written", f"{error.strerror}."
-        ) from None
-    people.print(f"Wrote {path}. Next: agewise plan {path}", soft_wrap=True, highlight=False)
 
 
 def _print_plan(planned: Plan) -> None:

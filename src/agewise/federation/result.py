@@ -45,17 +45,17 @@ class RunResult:
     that were moved to a state, by client; it is not noised and therefore not part of the record.
     """
 
-    run: str
+    run: str  #: its name
     plan: Plan
     model: Any
     aggregate: tuple[float, ...]
     realised_loss: float | None
-    private: bool
-    participants: tuple[str, ...]
-    missing: Mapping[str, str]
-    rejected: Mapping[str, int]
-    statement: Statement
-    steps: tuple[Step, ...]
+    private: bool  #: whether all noise came from the real mechanism
+    participants: tuple[str, ...]  #: clients that were heard
+    missing: Mapping[str, str]  #: clients that were not, each with the reason
+    rejected: Mapping[str, int]  #: uploads that were refused, by reason
+    statement: Statement  #: what is told about whom
+    steps: tuple[Step, ...]  #: what happened in each slot
     clipped: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -80,6 +80,7 @@ class RunResult:
         else:
             pairs = zip(labels, self.coordinates()[0], strict=True)
             model = ", ".join(f"{label}: {value:.4g}" for label, value in pairs)
+        square = f"{unit}²" if unit else ""
         verdict = self.plan.verdict
         facts = [] if verdict is None else [("verdict on the plan", verdict)]
         facts += [
@@ -88,12 +89,12 @@ class RunResult:
             ("clients", counted(len(self.participants), "client")),
             ("private", "yes" if self.private else "no: a seeded stand-in for noise"),
             ("trust", self.statement.trust),
-            ("expected loss", f"{self.plan.gap:.6g}"),
-            ("nothing collected", f"{self.plan.nothing_collected:.6g}"),
+            ("expected loss", f"{self.plan.gap:.6g}{square}"),
+            ("nothing collected", f"{self.plan.nothing_collected:.6g}{square}, at ε = 0"),
             (RIVALS[problem.noise], dict(self.plan.facts())[RIVALS[problem.noise]]),
         ]
         if self.realised_loss is not None:
-            facts.append(("this run's loss", f"{self.realised_loss:.6g}"))
+            facts.append(("this run's loss", f"{self.realised_loss:.6g}{square}"))
         return facts
 
     def coordinates(self) -> tuple[tuple[float, ...], Array]:

@@ -66,10 +66,10 @@ Heard = Callable[[Round, int], None]
 class RoundsResult:
     """The rounds that were carried out, in order."""
 
-    run: str
-    plan: Plan
-    rounds: tuple[Round, ...]
-    private: bool
+    run: str  #: its name
+    plan: Plan  #: of each round
+    rounds: tuple[Round, ...]  #: what came of each
+    private: bool  #: whether all noise came from the real mechanism
 
     @property
     def model(self) -> Any:

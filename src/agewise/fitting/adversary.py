@@ -48,14 +48,14 @@ class Attack:
     `too_good` if there are any, or if `chance` is less than 1 in 2,000.
     """
 
-    claim: str
-    age: int
-    delta: float
-    noise_scale: float
-    households: int
+    claim: str  #: which way of setting the noise
+    age: int  #: of the collected records, in slots
+    delta: float  #: Δ that the noise was set for; the median over clients
+    noise_scale: float  #: median over clients, in the unit of the readings
+    households: int  #: that were attacked
     hits: float
     false_alarms: float
-    allowed_ratio: float
+    allowed_ratio: float  #: hits over false alarms that the claimed ε allows
     excess: float
     chance: float
     exposed: tuple[str, ...]

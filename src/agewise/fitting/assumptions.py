@@ -55,20 +55,20 @@ class Assumptions:
     is that of independent entities, and `halves` how the two halves of the time differ.
     """
 
-    entities: int
-    balanced: int
+    entities: int  #: households, meters: whose readings they are
+    balanced: int  #: entities that are in every state often enough for `lags`
     memory: float
     memory_control: float
-    memory_p: float
+    memory_p: float  #: of `memory`
     day_night: float
-    day_night_p: float
+    day_night_p: float  #: of `day_night`
     season: float
-    season_p: float
+    season_p: float  #: of `season`
     control: float
     together: float
-    lags: tuple[LagCheck, ...]
+    lags: tuple[LagCheck, ...]  #: measured Δ against that of the chain, lag by lag
     halves: Halves
-    verdict: tuple[str, ...]
+    verdict: tuple[str, ...]  #: what all this says, in plain words
 
     def to_dict(self) -> dict[str, Any]:
         """Return the findings as plain data."""

@@ -41,14 +41,14 @@ class Replayed:
     much the loss is above that of the best estimate on the same days, with its standard error.
     """
 
-    scheme: str
-    days: int
-    mean_loss: float
-    standard_error: float
-    promised: float
-    ages: tuple[int, ...]
+    scheme: str  #: what was replayed
+    days: int  #: over how many days
+    mean_loss: float  #: mean squared error, in the unit squared
+    standard_error: float  #: of the mean loss
+    promised: float  #: the loss that its plan expected
+    ages: tuple[int, ...]  #: of each client's data, in slots
     beyond_best: float
-    beyond_best_error: float
+    beyond_best_error: float  #: standard error of `beyond_best`
 
     @property
     def ratio(self) -> float:

@@ -14,6 +14,7 @@ from agewise.fitting.states import States
 from agewise.problem import Problem
 from agewise.readings import Quality
 from agewise.readings.plausibility import Outliers
+from agewise.report.tables import counted, shorten
 from agewise.wording import listed, printable
 
 SHOWN = 100
@@ -30,27 +31,31 @@ NO_LIMIT = (
 class Fit:
     """A scenario from readings, and everything that someone who defends it should know."""
 
-    problem: Problem
-    kind: str
-    adversary: str
-    sampled: str
-    limits: str
+    problem: Problem  #: the scenario
+    kind: str  #: measured laws, or a chain
+    adversary: str  #: what they are granted: see `aw.fit`
+    sampled: str  #: what the readings are independent draws of: see `aw.fit`
+    limits: str  #: how the limits on Δ were computed: proven or asymptotic
     ages: tuple[int, ...]
     """Those that have limits, in slots."""
     given: str | None
     """What is known of the day, beside the law."""
-    confidence: float
-    quality: Quality
-    states: States
-    assumptions: Assumptions
-    clients: tuple[ClientFit, ...]
+    confidence: float  #: with which all limits hold together
+    quality: Quality  #: what was found in the file
+    states: States  #: the values that records count as
+    assumptions: Assumptions  #: how far the readings are from a chain
+    clients: tuple[ClientFit, ...]  #: what was fitted for each client
     left_out: tuple[tuple[str, str], ...]
     """Entities that take no part, each with the reason."""
     noise: CountNoise | None = None
     """The noise of the counts, private about 24 hours of one entity; None: they have none."""
-    outliers: tuple[Outliers, ...] = ()
+    outliers: tuple[Outliers, ...] = ()  #: readings far beyond the others
     forgone: tuple[Forgone, ...] = ()
     """What those left out would be worth, where the plan would be better with them."""
+
+    def __repr__(self) -> str:
+        many = counted(len(self.clients), "client")
+        return f"Fit({shorten(self.problem.name, 40)!r}, {many}, {self.kind}, {self.states!r})"
 
     @property
     def warnings(self) -> tuple[str, ...]:

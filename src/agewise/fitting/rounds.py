@@ -87,16 +87,16 @@ class RoundsBacktest:
     percentile, for each classical ε. `judged_rounds` is how many rounds of the second half count.
     """
 
-    entities: int
-    fitted_rounds: int
+    entities: int  #: how many households or meters
+    fitted_rounds: int  #: rounds of the first half
     judged_rounds: int
-    per_day: int
-    states: str
-    memory: float
-    left_out: tuple[tuple[str, str], ...]
+    per_day: int  #: rounds in a day
+    states: str  #: how readings were put into states
+    memory: float  #: weight of the latest round in the mean that makes a level class
+    left_out: tuple[tuple[str, str], ...]  #: entities left out, each with the reason
     alone: tuple[RoundAttack, ...]
     alone_high: tuple[float, ...]
-    tried: tuple[Tried, ...]
+    tried: tuple[Tried, ...]  #: every number of level classes that was tried
 
     @property
     def chosen(self) -> Tried | None:
@@ -175,10 +175,10 @@ class RoundClaim:
 class RoundsFit:
     """A chain on (level class, state) from all days, its claims, and how they were tested."""
 
-    chain: LevelChain | None
-    claims: tuple[RoundClaim, ...]
-    confidence: float
-    backtest: RoundsBacktest
+    chain: LevelChain | None  #: None where no claim held
+    claims: tuple[RoundClaim, ...]  #: for each classical ε of a release, what holds over all rounds
+    confidence: float  #: with which each limit holds
+    backtest: RoundsBacktest  #: how the claims were tested
 
     @property
     def verdict(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array, nearest_states
 from agewise.checks import finite_array, whole
 from agewise.errors import InvalidInput
-from agewise.process.joint import as_states
+from agewise.process.joint import as_states, in_a_line
 from agewise.readings.plausibility import fence
 
 MOST_STATES = 100
@@ -29,9 +29,12 @@ class States:
     Outliers are not counted in `error`.
     """
 
-    values: Array
+    values: Array  #: in rising order
     error: float
-    how: str
+    how: str  #: how they were chosen, in words
+
+    def __repr__(self) -> str:
+        return f"States({in_a_line(self.values)}; {self.how}, error {self.error:.4g})"
 
     def index(self, readings: Array) -> NDArray[np.int8]:
         """The nearest state of each reading, −1 where there is none."""

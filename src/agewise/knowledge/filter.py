@@ -34,11 +34,11 @@ class Heard:
     same). `weight` is the client's share of the target.
     """
 
-    chain: MarkovChain
-    samples: int
+    chain: MarkovChain  #: how its records change
+    samples: int  #: records in each release
     weight: float
-    ago: NDArray[np.int64]
-    noise: Array
+    ago: NDArray[np.int64]  #: slots since each release was collected
+    noise: Array  #: variance of the noise of each release
     values: Array | None = None
     release: Array | None = None
 

@@ -57,7 +57,7 @@ class Knowledge(Protocol):
 class Independent:
     """Records are independent and follow the clients' known laws; nothing is shared."""
 
-    kind: Literal["independent"] = "independent"
+    kind: Literal["independent"] = "independent"  #: its name in scenarios
 
     def check(self, clients: Sequence[str], aggregate_at: int, states: Array, width: int) -> None:
         """Nothing can be wrong with it."""

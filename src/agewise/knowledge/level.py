@@ -64,6 +64,13 @@ class Level:
             one = fraction("level.correlation", number, with_zero=True, with_one=True)
             object.__setattr__(self, "correlation", one)
 
+    def __repr__(self) -> str:
+        loading, correlation = (
+            f"[{value[0]:g} to {value[-1]:g}: {len(value)}]" if isinstance(value, tuple) else value
+            for value in (self.loading, self.correlation)
+        )
+        return f"Level(loading={loading}, correlation={correlation})"
+
     def loading_of(self, client: int) -> float:
         """The loading of a client, by its place."""
         return self.loading[client] if isinstance(self.loading, tuple) else float(self.loading)  # type: ignore[arg-type]
@@ -80,8 +87,8 @@ class Level:
 class Levels:
     """Independent records, moved by one or more levels that are independent of each other."""
 
-    levels: tuple[Level, ...]
-    kind: Literal["level"] = "level"
+    levels: tuple[Level, ...]  #: one or more
+    kind: Literal["level"] = "level"  #: its name in scenarios
 
     def check(self, clients: Sequence[str], aggregate_at: int, states: Array, width: int) -> None:  # noqa: ARG002
         """Refuse loadings for another number of clients, and correlations of too few slots."""

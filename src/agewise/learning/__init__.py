@@ -73,7 +73,7 @@ LEARNED = {
 }
 """What each kind of learner releases, in words."""
 
-_KINDS: dict[str, tuple[type[Any], dict[str, str], tuple[str, ...]]] = {
+KINDS: dict[str, tuple[type[Any], dict[str, str], tuple[str, ...]]] = {
     "mean": (Mean, {}, ()),
     "histogram": (Histogram, {}, ()),
     "statistics": (
@@ -99,9 +99,9 @@ def learner_of(entry: dict[str, Any]) -> Learner:
     """Return the learner that plain data describe, as `Learner.to_dict` writes it."""
     given = dict(entry)
     kind = given.pop("kind", None)
-    if kind not in _KINDS:
-        raise InvalidInput("learner.kind", repr(kind), "one of " + ", ".join(_KINDS))
-    make, needed, others = _KINDS[kind]
+    if kind not in KINDS:
+        raise InvalidInput("learner.kind", repr(kind), "one of " + ", ".join(KINDS))
+    make, needed, others = KINDS[kind]
     for name in given:
         if name not in (*needed, *others):
             raise InvalidInput(f"learner.{name}", "not a known key", f"those of {kind}")

@@ -35,9 +35,9 @@ class PrivateFit:
     rounds, on every coordinate of the mean of gradients no longer than `clip`.
     """
 
-    model: LogisticModel
-    epsilon: float
-    delta: float
+    model: LogisticModel  #: what was learnt
+    epsilon: float  #: the ε of all rounds together
+    delta: float  #: the δ that goes with it
     scale: float
     clip: float
 

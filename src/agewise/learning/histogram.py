@@ -21,8 +21,8 @@ class Shares:
     thing that is a distribution: running totals made rising, between 0 and 1.
     """
 
-    states: tuple[float, ...]
-    shares: tuple[float, ...]
+    states: tuple[float, ...]  #: the values that a record can take
+    shares: tuple[float, ...]  #: the share of the records in each of them
 
     @property
     def cumulative(self) -> NDArray[np.float64]:
@@ -43,7 +43,7 @@ class Shares:
 class Histogram:
     """The share of the records in each state of the process; every client has the same states."""
 
-    kind: Literal["histogram"] = "histogram"
+    kind: Literal["histogram"] = "histogram"  #: its name in scenarios and messages
     whole: ClassVar[bool] = True
 
     def table(self, states: Array) -> Array:

@@ -27,7 +27,7 @@ class Labelled:
     """
 
     features: ArrayLike
-    labels: ArrayLike
+    labels: ArrayLike  #: one per state
     names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:

@@ -15,7 +15,9 @@ from agewise.errors import InvalidInput
 from agewise.process import Process
 
 Estimator = Literal["plain", "propagated", "best"]
+"""What is averaged, and whether the server uses what it knows: see `docs/notation.md`."""
 ESTIMATORS: tuple[str, ...] = get_args(Estimator)
+"""The names of all estimators."""
 
 _ULP = float(np.finfo(float).eps)
 

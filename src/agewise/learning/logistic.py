@@ -32,8 +32,8 @@ class Progress:
     iterate, its covariance with the mean, and the variance of the mean.
     """
 
-    coefficients: tuple[float, ...]
-    average: tuple[float, ...]
+    coefficients: tuple[float, ...]  #: the last iterate
+    average: tuple[float, ...]  #: the mean of all iterates
     rounds: int
     spread: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
@@ -68,11 +68,11 @@ class LogisticModel:
     and takes the records' pull back to the optimum as nothing, so that it is rather too large.
     """
 
-    classes: tuple[Any, ...]
-    names: tuple[str, ...]
+    classes: tuple[Any, ...]  #: the labels that it tells apart
+    names: tuple[str, ...]  #: those of the features
     vector: tuple[float, ...]
     standard_error: float
-    rounds: int
+    rounds: int  #: gradient steps behind it
 
     @property
     def coefficients(self) -> Array:
@@ -161,14 +161,14 @@ class Logistic:
         Two rows are never further apart than `reach`, whatever finite coefficients a server sends.
     """
 
-    known: Labelled
+    known: Labelled  #: features and label of each state
     clip: float
     rate: float | None
     penalty: float
     coefficients: tuple[float, ...] | None
     norm: Literal[1, 2]
     progress: Progress | None
-    kind: Literal["logistic"]
+    kind: Literal["logistic"]  #: its name in scenarios and messages
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from agewise.learning.learner import Accuracy
 class Mean:
     """The mean of the records' values; the paper's learner."""
 
-    kind: Literal["mean"] = "mean"
+    kind: Literal["mean"] = "mean"  #: its name in scenarios and messages
 
     def table(self, states: Array) -> Array:
         return states[:, None]

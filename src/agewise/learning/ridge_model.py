@@ -109,9 +109,9 @@ class RidgeModel:
     noise drowned the statistics; empty if it did not. `labels_within` is known of the labels.
     """
 
-    names: tuple[str, ...]
-    coefficients: tuple[float, ...]
-    intercept: float
+    names: tuple[str, ...]  #: those of the features
+    coefficients: tuple[float, ...]  #: one per feature
+    intercept: float  #: the label where all features are 0
     standard_errors: tuple[float, ...] | None
     intercept_error: float | None
     regularisation: float

@@ -25,10 +25,10 @@ class Statistics:
     they are called.
     """
 
-    rows: ArrayLike
+    rows: ArrayLike  #: the table: one row of numbers per state
     counts: ArrayLike | None = None
     names: tuple[str, ...] | None = None
-    kind: Literal["statistics"] = "statistics"
+    kind: Literal["statistics"] = "statistics"  #: its name in scenarios and messages
 
     def __post_init__(self) -> None:
         table = finite_array("table", self.rows, "one row of finite numbers per state")

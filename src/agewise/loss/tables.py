@@ -37,10 +37,10 @@ class CostTables:
     what of u noise leaves alone. Where the server draws noise once, u is the spread alone.
     """
 
-    u: Array
-    b: Array
+    u: Array  #: own costs, `[m, A]`
+    b: Array  #: biases, `[m, A]` or `[m, A, d]`
     spread: Array
-    slots: tuple[SlotTable, ...]
+    slots: tuple[SlotTable, ...]  #: what each client must do in each slot
 
 
 def cost_tables(problem: Problem) -> CostTables:

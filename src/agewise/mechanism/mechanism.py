@@ -38,8 +38,8 @@ class Noised:
     guarantee, 0 for ε alone. Vectors come back as float64 or int64.
     """
 
-    value: Value
-    scale: float
+    value: Value  #: with its noise
+    scale: float  #: of the noise
     epsilon: float | None
     private: bool
     failure: float = 0.0

@@ -49,13 +49,14 @@ class ComparisonRow:
     """
 
     name: str
-    choices: dict[str, Any]
-    ages: list[int] | None = None
-    gap: float | None = None
-    bound: float | None = None
+    choices: dict[str, Any]  #: by the problem's field names
+    ages: list[int] | None = None  #: of each client's data, in slots
+    gap: float | None = None  #: expected loss
+    bound: float | None = None  #: Theorem 1, where it was evaluated
     mean_noise_scale: float | None = None
     largest_classical_epsilon: float | None = None
     reason: str | None = None
+    #: the whole plan, if there is one
     plan: Plan | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -77,8 +78,8 @@ class ComparisonRow:
 class Comparison(Sequence[ComparisonRow]):
     """The rows of a comparison, in the order of the choices; reads as a sequence of them."""
 
-    problem: Problem
-    rows: tuple[ComparisonRow, ...]
+    problem: Problem  #: what was compared for
+    rows: tuple[ComparisonRow, ...]  #: plans first, then their rivals
 
     def __getitem__(self, place: Any) -> Any:
         return self.rows[place]
@@ -145,9 +146,8 @@ class Comparison(Sequence[ComparisonRow]):
 
     def __repr__(self) -> str:
         chosen = shorten(" × ".join(self.rows[0].choices), 80)
-        return (
-            f"Comparison({shorten(self.problem.name, 40)!r}, {counted(len(self), 'row')}: {chosen})"
-        )
+        of = f": {chosen}" if chosen else ""
+        return f"Comparison({shorten(self.problem.name, 40)!r}, {counted(len(self), 'row')}{of})"
 
     def __str__(self) -> str:
         facts = [text_facts(self.reasons())] if self.reasons() else []

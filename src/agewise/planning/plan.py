@@ -44,59 +44,55 @@ VERSION = 4
 class Assignment:
     """What one client does: when it collects, what it adds, and what that guarantees."""
 
-    client: str
-    collect_at: int
-    age: int
-    delta: float
-    sensitivity: float
-    classical_epsilon: float
-    noise_scale: float
-    aged_epsilon: float
-    fingerprint: str
+    client: str  #: its name
+    collect_at: int  #: the slot in which it collects
+    age: int  #: of its data at aggregation, in slots
+    delta: float  #: Δ: how much its data still say by then
+    sensitivity: float  #: how far one record can move its release
+    classical_epsilon: float  #: privacy of the release itself, ageing not counted
+    noise_scale: float  #: of the noise it adds, in the unit of the release
+    aged_epsilon: float  #: privacy about its records at aggregation
+    fingerprint: str  #: of its process, by which both sides know that they mean the same
 
 
 @dataclass(frozen=True)
 class Plan:
     """A schedule with its noise, what it costs, and what is proven about it.
 
-    `objective` is the value that was minimised (see `Problem.objective`), `gap` the expected loss
-    gap in closed form, `bound` Theorem 1 (None where it was not evaluated), `lower_bound` a value
-    of `objective` that no schedule can beat (None: nothing proven). Certified search minimises
-    the closed form whatever the problem's objective, and both refer to that.
-
-    `proof` is what shows the lower bound, `certificate` what checking it gave. A plan made anew
-    on the way was made in slot `planned_from`, when those in `collected` had collected already
-    (None: from the start).
-    `complete` is false if its search was interrupted. Nothing is heard of the clients in `unheard`.
-    `nothing_collected` is the loss of a server that publishes the mean it knows, at the law of
-    this plan's ages; `classical_fresh` that of fresh data with classical noise and the best use of
-    what the server knows. `gains` is what the server multiplies each release by, one number per
-    client (or a list, one per coordinate), before it adds `offset`: the weights and 0, but for the
-    estimator `best`. `draw_scale` is the noise scale of the server's one draw (None: clients add
-    their own); the clients' noise scales are then what that is for their own means, and
-    `promised` those that clients were ordered before the plan was made anew.
+    Certified search minimises the closed form whatever the problem's objective; `objective` and
+    `lower_bound` refer to that. `nothing_collected` and `classical_fresh` are its rivals.
     """
 
-    problem: Problem
-    method: str
-    assignments: tuple[Assignment, ...]
-    objective: float
-    lower_bound: float | None
-    gap: float
-    bound: float | None
-    bound_evaluation: Evaluation | None
-    notes: tuple[str, ...] = ()
-    planned_from: int | None = None
-    collected: tuple[str, ...] = ()
-    complete: bool = True
-    unheard: tuple[str, ...] = ()
+    problem: Problem  #: what was planned for
+    method: str  #: how the schedule was found
+    assignments: tuple[Assignment, ...]  #: what each client does, in the problem's order
+    objective: float  #: the value that was minimised, see `Problem.objective`
+    lower_bound: float | None  #: an objective that no schedule can beat; None: nothing proven
+    gap: float  #: the expected loss gap in closed form, in the unit squared
+    bound: float | None  #: Theorem 1; None where it was not evaluated
+    bound_evaluation: Evaluation | None  #: how `bound` was evaluated
+    notes: tuple[str, ...] = ()  #: what a reader should know: assumptions and warnings
+    planned_from: int | None = None  #: the slot in which it was made anew; None: from the start
+    collected: tuple[str, ...] = ()  #: clients that had collected already by then
+    complete: bool = True  #: false if the search was interrupted
+    unheard: tuple[str, ...] = ()  #: clients of whom nothing is heard
+    #: loss of a server that publishes the mean it knows, at the law of this plan's ages
     nothing_collected: float = math.nan
+    #: loss of fresh data with classical noise and the best use of what the server knows
     classical_fresh: float = math.nan
+    #: what the server multiplies each release by: one number per client, or a list of one per
+    #: coordinate; the weights, but for the estimator `best`
     gains: list[Any] = field(default_factory=list)
+    #: what the server adds to that; 0, but for the estimator `best`
     offset: list[float] = field(default_factory=list)
+    #: noise scale of the server's one draw (None: clients add their own); the clients' noise
+    #: scales are then what that is for their own means
     draw_scale: float | None = None
+    #: noise scales that clients were ordered before the plan was made anew
     promised: dict[str, float] = field(default_factory=dict)
+    #: what shows the lower bound
     proof: Proof | None = field(default=None, compare=False)
+    #: what checking the proof gave
     certificate: Certificate | None = field(default=None, compare=False)
 
     def at(self, learner: Learner) -> Plan:
@@ -105,7 +101,7 @@ class Plan:
 
     @property
     def relative_gap(self) -> float | None:
-        """(objective − lower bound)/|objective|: how far from the best it can be at most."""
+        """How far from the best it can be at most, as a share of the objective."""
         return relative_gap(self.objective, self.lower_bound)
 
     @property

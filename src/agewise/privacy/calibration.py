@@ -33,7 +33,7 @@ class Noise:
     counted: infinite where no noise is needed, 0 where the release depends on no record.
     """
 
-    sensitivity: float
+    sensitivity: float  #: how far one record can move the release (ℓ1)
     scale: float
     classical_epsilon: float
 

@@ -38,9 +38,9 @@ class Release:
     `composed_epsilon`).
     """
 
-    collect_at: int
-    classical_epsilon: float
-    delta: float = 0.0
+    collect_at: int  #: slot of collection
+    classical_epsilon: float  #: ageing not counted
+    delta: float = 0.0  #: its δ; 0 for Laplace noise
     metric: tuple[tuple[float, ...], ...] | None = None
 
     def losses(self, unit: Array) -> Array:
@@ -70,8 +70,8 @@ class Total:
 
     aged: float
     classical: float
-    aged_delta: float = 0.0
-    classical_delta: float = 0.0
+    aged_delta: float = 0.0  #: δ that goes with `aged`
+    classical_delta: float = 0.0  #: δ that goes with `classical`
 
 
 def composed_epsilon(

@@ -53,7 +53,7 @@ class Policy:
     """
 
     max_aged_epsilon: float | None = None
-    max_classical_epsilon: float | None = None
+    max_classical_epsilon: float | None = None  #: the plain sum, ageing not counted
     window: int | None = None
     max_delta: float = 0.0
     allow_server_noise: bool = True
@@ -114,19 +114,19 @@ class Event:
     the ledger carries it on (`agewise.privacy.standing`; empty: not carried on).
     """
 
-    key: str
-    client: str
-    collect_at: int
+    key: str  #: the run, by which a retry finds it again
+    client: str  #: whose release
+    collect_at: int  #: slot of collection
     aggregate_at: int
     classical_epsilon: float
     aged_epsilon: float
-    sensitivity: float
-    scale: float
+    sensitivity: float  #: how far one record can move it
+    scale: float  #: of its noise
     private: bool
-    mixing: str
-    fingerprint: str
-    made_at: str
-    payload: bytes
+    mixing: str  #: whose prior knowledge Δ holds for
+    fingerprint: str  #: of the process
+    made_at: str  #: date and time, UTC
+    payload: bytes  #: the bytes that were sent
     kind: str = "laplace"
     delta: float = 0.0
     aged_delta: float = 0.0
@@ -134,8 +134,8 @@ class Event:
     metric: tuple[tuple[float, ...], ...] | None = None
     members: int = 1
     account: str = ""
-    number: int = 0
-    hash: str = ""
+    number: int = 0  #: its place in the ledger, from 1
+    hash: str = ""  #: over this event and the one before
 
     def __post_init__(self) -> None:
         if not self.collect_at <= self.aggregate_at:

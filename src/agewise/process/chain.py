@@ -12,7 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array, draw_states, frozen
 from agewise.checks import finite_array, random_generator, whole
 from agewise.errors import InvalidInput
-from agewise.process.joint import JointLaw, as_law, as_states, as_transition, fingerprint
+from agewise.process.joint import (
+    JointLaw,
+    as_law,
+    as_states,
+    as_transition,
+    fingerprint,
+    in_a_line,
+)
 
 REVERSIBLE_TOLERANCE = 1e-8
 """Relative difference of the flows x → y and y → x up to which a chain counts as reversible."""
@@ -54,12 +61,7 @@ class MarkovChain:
             )
 
     def __repr__(self) -> str:
-        shown = f"states={self.states.tolist()}, transition={self.transition.tolist()}"
-        return (
-            f"MarkovChain({shown})"
-            if self.states.size <= 8
-            else (f"MarkovChain({self.states.size} states)")
-        )
+        return f"MarkovChain({in_a_line(self.states)})"
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -17,6 +17,9 @@ from agewise.errors import InvalidInput
 if TYPE_CHECKING:
     from agewise.process.chain import MarkovChain
 
+SHOWN = 6
+"""States that are shown in a line."""
+
 SUM_TOLERANCE = 1e-9
 """How far a law or a row may be from summing to one before it is refused; within it, rescaled."""
 
@@ -202,7 +205,17 @@ class JointLaw:
         return min(1.0, max(float(between) * (1 + 1e-14), 1e-15))  # measured is never certain
 
     def __repr__(self) -> str:
-        return f"JointLaw(states={self.states.tolist()}, matrix={self.matrix.tolist()})"
+        return f"JointLaw({in_a_line(self.states)})"
+
+
+def in_a_line(states: Array) -> str:
+    """How many states there are, and the first of them.
+
+    >>> in_a_line(np.array([20.0, 50.0]))
+    '2 states: 20, 50'
+    """
+    shown = ", ".join(f"{one:g}" for one in states[:SHOWN])
+    return f"{states.size} states: {shown}{', ...' if states.size > SHOWN else ''}"
 
 
 def fingerprint(*arrays: Array) -> str:

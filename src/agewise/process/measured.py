@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array, frozen
 from agewise.checks import finite_array, fraction, one_of, whole
 from agewise.errors import InvalidInput
-from agewise.process.joint import JointLaw, as_states, fingerprint, refuse_negative
+from agewise.process.joint import JointLaw, as_states, fingerprint, in_a_line, refuse_negative
 from agewise.process.limits import table_delta
 
 Basis = Literal["proven", "asymptotic"]
@@ -92,8 +92,7 @@ class MeasuredLaw:
                 )
 
     def __repr__(self) -> str:
-        slots = len(self.joints)
-        return f"MeasuredLaw({slots} slots, states={self.states.tolist()})"
+        return f"MeasuredLaw({len(self.joints)} slots, {in_a_line(self.states)})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MeasuredLaw) and self.fingerprint == other.fingerprint

@@ -18,7 +18,14 @@ from agewise.process.chain import (
     settled_power,
     stationary_laws,
 )
-from agewise.process.joint import JointLaw, as_law, as_states, as_transition, fingerprint
+from agewise.process.joint import (
+    JointLaw,
+    as_law,
+    as_states,
+    as_transition,
+    fingerprint,
+    in_a_line,
+)
 
 
 class PeriodicChain:
@@ -60,7 +67,7 @@ class PeriodicChain:
             )
 
     def __repr__(self) -> str:
-        return f"PeriodicChain({self.slots_per_day} slots, states={self.states.tolist()})"
+        return f"PeriodicChain({self.slots_per_day} slots per day, {in_a_line(self.states)})"
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -22,8 +22,8 @@ class Columns:
     """Which column says what. In a wide file `entity` is empty: every other column is an entity."""
 
     entity: str
-    timestamp: str
-    value: str
+    timestamp: str  #: when it was read
+    value: str  #: what was read
 
     @property
     def wide(self) -> bool:

@@ -28,21 +28,21 @@ WEEK = 7
 class Quality:
     """What was found in a file, and what was done about it. Every number counts readings."""
 
-    rows: int
-    entities: int
-    slots: int
-    resolution_minutes: float
-    first: str
-    last: str
-    timezone: str
-    used: int
-    duplicates_same: int
-    duplicates_averaged: int
-    not_numbers: int
-    negative: int
-    clock_change: int
-    off_grid: int
-    missing: int
+    rows: int  #: in the file
+    entities: int  #: that were kept
+    slots: int  #: of the grid
+    resolution_minutes: float  #: minutes from slot to slot
+    first: str  #: time of the first slot
+    last: str  #: time of the last slot
+    timezone: str  #: of timestamps that name none
+    used: int  #: readings on the grid
+    duplicates_same: int  #: equal to another one, counted once
+    duplicates_averaged: int  #: other than another one of the same time
+    not_numbers: int  #: left out
+    negative: int  #: left out
+    clock_change: int  #: left out: at times that a clock change skips
+    off_grid: int  #: left out: between two slots
+    missing: int  #: slots of kept entities without a reading
     left_out: tuple[tuple[str, str], ...]
     """Entities that were left out, each with the reason."""
 
@@ -60,13 +60,19 @@ class Readings:
     `first_of_day` says which slot of the day the first one is.
     """
 
-    entities: tuple[str, ...]
-    values: Array
+    entities: tuple[str, ...]  #: names, in the order of the rows
+    values: Array  #: in the unit of the file
     day: int
     first: datetime
-    quality: Quality
+    quality: Quality  #: what was found in the file
     covariate: Covariate | None = None
     """A column that others may know too, if one was asked for."""
+
+    def __repr__(self) -> str:
+        rows, slots = self.values.shape
+        return (
+            f"Readings({rows:,} entities, {slots:,} slots of {self.day} per day, from {self.first})"
+        )
 
     @property
     def first_of_day(self) -> int:

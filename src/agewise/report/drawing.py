@@ -18,6 +18,7 @@ from agewise.errors import InvalidInput
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333")
 """Okabe and Ito's palette: told apart by people with any of the common colour blindnesses."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""Of lines, in their order."""
 
 LONGEST_LABEL = 32
 MOST_ROWS = 40

@@ -40,8 +40,15 @@ def problem_facts(problem: Any) -> list[tuple[str, str]]:
 
 def _choices(problem: Any) -> list[tuple[str, str]]:
     return [
-        (field.name, "none" if value is None else shorten(str(value), 60))
+        (field.name, shorten(_shown(value), 60))
         for field in dataclasses.fields(problem)
         if field.name not in SAID_OTHERWISE
-        for value in [getattr(problem, field.name)]
+        for given in [getattr(problem, field.name)]
+        for value in [given.kind if field.name == "learner" else given]
     ]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "none" if value is None else str(value)

@@ -26,7 +26,7 @@ def text_table(headings: Sequence[str], rows: Rows, more: str = "") -> str:
 
     `more` says what was left out, below the rows.
     """
-    words = [any(not _is_number(row[place]) for row in rows) for place in range(len(headings))]
+    words = _words(headings, rows)
     widths = [
         max(len(heading), *(len(row[place]) for row in rows)) if rows else len(heading)
         for place, heading in enumerate(headings)
@@ -50,24 +50,41 @@ def text_facts(facts: Facts) -> str:
 
 def html_table(title: str, headings: Sequence[str], rows: Rows, more: str = "") -> str:
     """The same table for a notebook; whatever letters names have, they are only letters."""
-    head = "".join(f"<th>{html.escape(heading)}</th>" for heading in headings)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
+    sides = ["left" if left else "right" for left in _words(headings, rows)]
+    lines = [
+        "".join(_cell(tag, cell, side) for cell, side in zip(row, sides, strict=True))
+        for tag, some in (("th", [headings]), ("td", rows))
+        for row in some
+    ]
+    head, body = lines[0], "".join(f"<tr>{line}</tr>" for line in lines[1:])
     after = f"<p>{html.escape(more)}</p>" if more else ""
     return (
-        f"<table><caption>{html.escape(title)}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table>{after}"
+        f"<table {_PLAIN}><caption {_LEFT}>{html.escape(title)}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{after}"
     )
 
 
 def html_facts(facts: Facts) -> str:
     """The same facts for a notebook."""
     items = "".join(
-        f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
-        for name, value in facts
+        f"<tr>{_cell('th', name, 'left')}{_cell('td', value, 'left')}</tr>" for name, value in facts
     )
-    return f"<table><tbody>{items}</tbody></table>"
+    return f"<table {_PLAIN}><tbody>{items}</tbody></table>"
+
+
+_PLAIN = 'style="border-collapse: collapse; margin: 0.5em 0"'
+_LEFT = 'style="text-align: left; padding: 0.2em 0.8em 0.2em 0"'
+
+
+def _cell(tag: str, text: str, side: str) -> str:
+    """A cell with its style beside it: notebooks, mails and pages have none in common."""
+    style = f"text-align: {side}; vertical-align: top; padding: 0.2em 0.8em 0.2em 0"
+    return f'<{tag} style="{style}">{html.escape(text)}</{tag}>'
+
+
+def _words(headings: Sequence[str], rows: Rows) -> list[bool]:
+    """Which columns hold words, and go to the left; numbers go to the right."""
+    return [any(not _is_number(row[place]) for row in rows) for place in range(len(headings))]
 
 
 def counted(number: int, what: str) -> str:

@@ -25,10 +25,10 @@ ROUNDING = 1e-9
 class Certificate:
     """What was recomputed. `holds` is the verdict, `reason` says why not, or how it was checked."""
 
-    objective: float
-    lower_bound: float
-    relative_gap: float
-    parts: int
+    objective: float  #: the loss, recomputed
+    lower_bound: float  #: that no schedule can beat
+    relative_gap: float  #: how far from the best it can be at most
+    parts: int  #: of the search space that were bounded one by one
     holds: bool
     reason: str
 

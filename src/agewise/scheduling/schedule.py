@@ -15,18 +15,18 @@ from agewise.report.tables import MOST_SHOWN, counted, html_facts, left_out, tex
 class Leaf:
     """A part of the search space that its multipliers (and prices) bound from below."""
 
-    multipliers: tuple[float, ...]
-    prices: tuple[float, ...] | None = None
+    multipliers: tuple[float, ...]  #: one for each dimension of b
+    prices: tuple[float, ...] | None = None  #: one per column, with a capacity
 
 
 @dataclass(frozen=True)
 class Split:
     """The search space cut in two: client's (first) bias up to the threshold, or above it."""
 
-    client: int
-    threshold: float
-    below: Leaf | Split
-    above: Leaf | Split
+    client: int  #: whose bias is cut, by its place
+    threshold: float  #: where it is cut
+    below: Leaf | Split  #: what bounds the part up to it
+    above: Leaf | Split  #: what bounds the part above it
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Band:
 
     low: float
     high: float
-    proof: Leaf | Split | None
+    proof: Leaf | Split | None  #: what bounds the band from below
 
 
 @dataclass(frozen=True)
 class Bands:
     """The search space in bands of the scale of one draw; together they hold every schedule."""
 
-    bands: tuple[Band, ...]
+    bands: tuple[Band, ...]  #: in rising order of the scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Draw:
     `power` is the loss of a draw of scale 1.
     """
 
-    scales: Array
+    scales: Array  #: in the unit of the release
     power: float
 
 
@@ -73,9 +73,9 @@ class Schedule:
     """
 
     columns: NDArray[np.intp]
-    objective: float
+    objective: float  #: the loss of this schedule
     lower_bound: float | None
-    iterations: int
+    iterations: int  #: steps of the search
     multipliers: Array | None = None
     prices: Array | None = None
     allocation: NDArray[np.int64] | None = None
@@ -90,7 +90,7 @@ class Schedule:
 
     @property
     def relative_gap(self) -> float | None:
-        """(objective − lower bound)/|objective|: how far from the best it can be at most."""
+        """How far from the best it can be at most, as a share of the objective."""
         return relative_gap(self.objective, self.lower_bound)
 
     def __repr__(self) -> str:

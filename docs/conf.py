@@ -1,0 +1,33 @@
+"""How `make docs` builds the site: pages, docstrings and an executed notebook; no network."""
+
+from importlib.metadata import version as version_of
+
+project = "Agewise"
+author = "The Agewise developers"
+version = release = version_of("agewise")
+html_title = f"Agewise {version}"
+
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
+
+myst_heading_anchors = 4
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
+nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # there are none, and no script from elsewhere
+
+default_role = "code"
+add_module_names = False
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "undoc-members": False}
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+autodoc_type_aliases = {"ArrayLike": "ArrayLike", "Array": "Array"}
+maximum_signature_line_length = 88
+
+html_theme = "furo"
+html_theme_options = {"footer_icons": []}
+html_show_sphinx = False
+html_show_copyright = False
+html_copy_source = False
+html_extra_path = ["scenario.schema.json"]
