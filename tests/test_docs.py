@@ -126,7 +126,9 @@ def referred_to():
     """What the pages of the reference ask autodoc for."""
     for page in (DOCS / "api").glob("*.md"):
         text = page.read_text(encoding="utf-8")
-        yield from re.findall(r"^\.\. auto(?:class|function|exception|data):: (\S+)", text, re.M)
+        yield from re.findall(r"^\.\. auto(?:class|function|exception):: (\S+)", text, re.M)
+        constants = re.findall(r"^\.\. py:data:: (\S+)", text, re.MULTILINE)
+        yield from (f"agewise.{page.stem}.{name}" for name in constants)
         asked = re.findall(r"^\.\. automodule:: (\S+)\n((?:   :.*\n)*)", text, re.MULTILINE)
         for module, options in asked:
             if ":members:" in options:

@@ -13,7 +13,7 @@ CHAINS = {
     "slow": aw.MarkovChain([[0.9, 0.1], [0.2, 0.8]], [0, 1]),
     "fast": aw.MarkovChain([[0.6, 0.4], [0.5, 0.5]], [0, 1]),
 }
-OUTPUTS = np.linspace(-9, 10, 761)
+OUTPUTS = np.linspace(-9, 10, 381)
 
 
 def own_failure(scale, epsilon):

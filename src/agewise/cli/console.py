@@ -83,7 +83,7 @@ DropOption = Annotated[
 ]
 RoundsOption = Annotated[
     str | None,
-    typer.Option(metavar="N|forever", help="How often all this is done; 1 unless told otherwise."),
+    typer.Option(metavar="N|forever", help="How often all this is done (default: 1)."),
 ]
 EveryOption = Annotated[
     int | None, typer.Option(help="Slots from one round to the next, with --rounds.")

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 MOST_SHOWN = 20
 """Rows that are shown; the others are counted."""
 
+WHOLE = 16
+"""Letters up to which a cell is kept in one line in a notebook."""
+
 Facts = Iterable[tuple[str, str]]
 Rows = Sequence[Sequence[str]]
 
@@ -79,6 +82,7 @@ _LEFT = 'style="text-align: left; padding: 0.2em 0.8em 0.2em 0"'
 def _cell(tag: str, text: str, side: str) -> str:
     """A cell with its style beside it: notebooks, mails and pages have none in common."""
     style = f"text-align: {side}; vertical-align: top; padding: 0.2em 0.8em 0.2em 0"
+    style += "; white-space: nowrap" * (len(text) <= WHOLE)
     return f'<{tag} style="{style}">{html.escape(text)}</{tag}>'
 
 
