@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -22,11 +22,11 @@ from agewise.cli.console import (
 )
 from agewise.cli.fit_rounds import fit_over_rounds
 from agewise.cli.layout import Column, print_facts, print_table
-from agewise.cli.readings import SHOWN, Options, on_readings
+from agewise.cli.readings import Options, on_readings
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.scenario import dump_scenario
-from agewise.wording import listed, printable
+from agewise.wording import printable
 
 if TYPE_CHECKING:
     from agewise.fitting.report import Fit
@@ -198,50 +198,8 @@ def _header(fitted: Fit) -> str:
 
 
 def _print(fitted: Fit) -> None:
-    quality, checked = fitted.quality, fitted.assumptions
-    unit = f" {escape(fitted.problem.unit)}" if fitted.problem.unit else ""
-    screen = console()
-    facts: list[tuple[str, Any]] = [
-        (
-            "readings",
-            f"{quality.rows} rows, {quality.entities} entities, every "
-            f"{quality.resolution_minutes:.4g} min from {quality.first} to {quality.last}",
-        ),
-        (
-            "left out",
-            f"{quality.not_numbers} no numbers, {quality.negative} negative, "
-            f"{quality.off_grid} off the grid, {quality.clock_change} in hours that clocks skip, "
-            f"{quality.duplicates_same} said twice",
-        ),
-        (
-            "kept",
-            f"{quality.used} readings, {quality.duplicates_averaged} of them averaged with "
-            f"others; {quality.missing} slots without one",
-        ),
-    ]
-    left_out = [*quality.left_out, *fitted.left_out]
-    for why in dict.fromkeys(why for _, why in left_out):
-        names = [name for name, reason in left_out if reason == why]
-        facts.append(("left out", f"{escape(listed(names, SHOWN))}: {why}"))
-    levels = ", ".join(f"{level:.4g}" for level in fitted.states.values)
-    facts.append(
-        (
-            "states",
-            f"{levels}{unit} ({fitted.states.how}); off by "
-            f"{fitted.states.error:.3g}{unit} (root mean square)",
-        )
-    )
-    if fitted.knowledge is not None:
-        known = fitted.knowledge
-        facts.append(
-            (
-                "known",
-                f"means and covariances over {known['days']} days, {known['factors']} common "
-                "factor(s)",
-            )
-        )
-    facts += [("verdict", escape(line)) for line in checked.verdict]
-    print_facts(screen, facts)
+    checked, screen = fitted.assumptions, console()
+    print_facts(screen, [(name, escape(value)) for name, value in fitted.facts()])
     print_table(
         screen,
         "Δ by lag, median over entities",
