@@ -25,6 +25,7 @@ from agewise.cli.layout import Column, print_facts, print_table
 from agewise.cli.readings import Options, on_readings
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
+from agewise.planning import plan
 from agewise.scenario import dump_scenario
 from agewise.wording import printable
 
@@ -93,8 +94,10 @@ def fit_command(
         return
     if out.suffix != ".toml" or not out.parent.is_dir() or out.is_dir():
         raise InvalidInput("--out", str(out), "a .toml file in a folder that exists")
-    if os.path.lexists(out) and not force:
-        raise InvalidInput("--out", f"{out}, which exists", "a new file", "Or say --force.")
+    page = _page(out, report, count_epsilon)
+    for file in (out, page) if report is None else (out,):
+        if file is not None and os.path.lexists(file) and not force:
+            raise InvalidInput("--out", f"{file}, which exists", "a new file", "Or say --force.")
     from agewise.fitting.fit import fit  # noqa: PLC0415  (polars)
     from agewise.fitting.record import record_fit  # noqa: PLC0415
 
@@ -148,6 +151,9 @@ def fit_command(
     for warning in fitted.warnings:
         people.print(f"[yellow]{escape(warning)}[/]", soft_wrap=True, highlight=False)
     paths = [out]
+    if page is not None:
+        page.write_text(_handover(fitted), encoding="utf-8")
+        paths.append(page)
     if folder is not None:
         from agewise import figures  # noqa: PLC0415
 
@@ -172,6 +178,39 @@ def _write(out: Path, text: str, record: Callable[[], None] | None) -> None:
         draft.replace(out)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _page(out: Path, report: Path | None, count_epsilon: float | None) -> Path | None:
+    """Where the page to hand over goes: with the report, or beside the scenario.
+
+    It tells what the readings say, so that it is not put beside a scenario that has noise for that.
+    """
+    if report is not None:
+        return report / "report.html"
+    return out.with_suffix(".html") if count_epsilon is None else None
+
+
+def _handover(fitted: Fit) -> str:
+    from agewise import figures  # noqa: PLC0415
+    from agewise.fitting.pages import fit_page, fit_picture_text  # noqa: PLC0415
+    from agewise.report.drawing import svg_text  # noqa: PLC0415
+    from agewise.report.pages import picture  # noqa: PLC0415
+
+    with progress_bar("planning") as advance:
+        planned = plan(fitted.problem, progress=advance)
+    drawn = [
+        picture(
+            svg_text(
+                figures.fit_figure(fitted), "fit", "Δ by lag and age", fit_picture_text(fitted)
+            ),
+            "What the readings say of Δ, what a fitted chain would promise, and the limits used.",
+        ),
+        picture(
+            svg_text(figures.timeline_figure(planned), "plan", "The plan", planned.title),
+            "Who collects in which slot.",
+        ),
+    ]
+    return fit_page(fitted, planned, drawn)
 
 
 def _header(fitted: Fit) -> str:

@@ -24,6 +24,7 @@ from agewise.report.pages import (
     paragraph,
     table,
 )
+from agewise.report.svg import DASHES
 
 BUDGET = 0.35
 """Seconds after which a picture is sent as far as it is, and the rest is asked for again."""
@@ -169,7 +170,8 @@ def _legend(drawn: Picture) -> str:
         names = names[:2]
     items = "".join(
         f'<li><svg class="key" viewBox="0 0 28 8" aria-hidden="true"><line class="line c{k % 7}" '
-        f'x1="0" x2="28" y1="4" y2="4"/></svg>{html.escape(name)}</li>'
+        f'stroke-dasharray="{DASHES[k % len(DASHES)]}" x1="0" x2="28" y1="4" y2="4"/></svg>'
+        f"{html.escape(name)}</li>"
         for k, name in enumerate(names)
     )
     return f'<ul class="legend">{items}</ul>'
@@ -227,8 +229,10 @@ def report(model: Model, choices: Choices, with_statement: bool) -> str:
         paragraph(words.collected_sentence(made)),
     ]
     if source.fit is not None:
-        parts += [heading("Readings and fit"), *fit_parts(source.fit)]
-    parts += [heading("Plan"), table(made.title, *made.table(200)), facts_table(made.facts())]
+        verdict = bullets(source.fit.assumptions.verdict)
+        parts += [heading("Readings and fit"), verdict, *fit_parts(source.fit)]
+    parts += [heading("Plan"), table(made.title, *made.table(200))]
+    parts.append(facts_table(fact for fact in made.facts() if fact[0] != "verdict"))
     parts.append(heading("Pictures"))
     for key in ("loss", "timeline", "ages", "spent"):
         try:

@@ -22,8 +22,8 @@ NOT_COVERED = (
 
 
 def fit_parts(fitted: Fit) -> list[str]:
-    """What was read, what speaks against the assumptions, and Δ with its limits."""
-    parts = [facts_table(fitted.facts())]
+    """What was read, warnings, and Δ with its limits; the verdict stands elsewhere."""
+    parts = [facts_table(fact for fact in fitted.facts() if fact[0] != "verdict")]
     parts += [paragraph(warning, "warning") for warning in fitted.warnings]
     parts.append(
         table(
@@ -63,6 +63,20 @@ def fit_parts(fitted: Fit) -> list[str]:
     return parts
 
 
+def fit_picture_text(fitted: Fit) -> str:
+    """What the picture of a fit shows, for those who cannot see it."""
+    lags = "; ".join(
+        f"lag {one.lag}: measured {one.measured:.2f}, chain {one.chain:.2f}"
+        for one in fitted.assumptions.lags
+    )
+    limits = "; ".join(
+        f"{one.name} from {min(one.limits):.2f} to {max(one.limits):.2f}"
+        for one in fitted.clients[:SHOWN_CLIENTS]
+        if fitted.kind == "measured"
+    )
+    return f"Δ by lag, median over entities: {lags}." + (f" Limits: {limits}." if limits else "")
+
+
 def fit_page(fitted: Fit, planned: Plan, pictures: Sequence[str]) -> str:
     """The whole fit as one file: readings, verdict, limits, the plan that follows, what it assumes.
 
@@ -77,7 +91,6 @@ def fit_page(fitted: Fit, planned: Plan, pictures: Sequence[str]) -> str:
         heading("Readings and limits"),
         *fit_parts(fitted),
         heading("The plan that follows"),
-        paragraph(planned.verdict, "verdict") if planned.verdict else "",
         table(planned.title, *planned.table(200)),
         facts_table(planned.facts()),
         heading("Pictures"),

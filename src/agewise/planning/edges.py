@@ -12,6 +12,7 @@ from agewise.problem import Problem
 def sharp_edges(problem: Problem, assignments: Sequence[Assignment]) -> list[tuple[str, str]]:
     """(heading in docs/sharp_edges.md, what it means here), those that apply only."""
     edges = []
+    measured = any(client.process.confidence < 1 for client in problem.clients)
     if problem.promise != "every_moment":
         edges.append(
             (
@@ -20,7 +21,7 @@ def sharp_edges(problem: Problem, assignments: Sequence[Assignment]) -> list[tup
                 "If yesterday's value is as sensitive as today's, use the classical number.",
             )
         )
-    if problem.mixing in ("exact", "spectral"):
+    if problem.mixing in ("exact", "spectral") and not measured:
         edges.append(
             (
                 "Stationary law or own law",
@@ -36,7 +37,6 @@ def sharp_edges(problem: Problem, assignments: Sequence[Assignment]) -> list[tup
                 "can mean a larger ε; any_prior holds for all of them.",
             )
         )
-    measured = any(client.process.confidence < 1 for client in problem.clients)
     edges.append(
         (
             "What a known process means",

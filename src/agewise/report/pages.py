@@ -18,8 +18,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 MANY = 8
 """Columns beyond which a table is printed smaller."""
 
-PICTURE = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
-"""A picture in a page."""
+LOOKS = re.compile(r"<(svg|style)\b.*?</\1>", re.DOTALL)
+"""A picture in a page, or its style."""
 
 
 @cache
@@ -135,9 +135,12 @@ def _inline(text: str) -> str:
     return re.sub(r"`(.+?)`", r"<code>\1</code>", escaped)
 
 
-def without_pictures(page: str) -> str:
-    """A page without its pictures, to compare what two of them say."""
-    return PICTURE.sub("", page)
+def without_looks(page: str) -> str:
+    """A page with nothing in its pictures and its style, to compare what two of them say.
+
+    That there is a picture is still seen, so that nothing hides in one too many.
+    """
+    return LOOKS.sub(r"<\1/>", page)
 
 
 def _is_number(cell: str) -> bool:

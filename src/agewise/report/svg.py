@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 DASHES = ("", "7 4", "2 3", "10 3 2 3", "4 2", "1 2", "12 4")
-LETTER = 6.4
+LETTER = 7.0
 """Width of a letter, in the unit of the drawing."""
 NARROW = 500
 """Width below which labels stand in the legend only."""
@@ -43,6 +43,8 @@ class _Scale:
         known = [v for v in values if math.isfinite(v) and (v > 0 or not axis.log)]
         low = min(known, default=0.1 if axis.log else 0.0)
         high = max(known, default=1.0)
+        if axis.log and axis.high is None:
+            high *= 1.2  # room above the highest line
         low = low if axis.low is None else min(axis.low, low)
         high = high if axis.high is None else max(axis.high, high)
         if high <= low:
@@ -207,7 +209,7 @@ def _counts_chart(
 def _slot_ticks(last: int, most: float) -> list[int]:
     steps = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
     step = next((s for s in steps if last / s <= max(most, 2)), last)
-    return [slot for slot in range(1, last + 1) if slot == 1 or slot % step == 0]
+    return [slot for slot in range(1, last + 1) if slot % step == 0 or (slot == 1 and step > 3)]
 
 
 def _frame(x: _Scale, y: _Scale, across: str, up: str, most: int) -> str:
