@@ -104,7 +104,7 @@ def ages_picture(deltas: dict[str, tuple[float, ...]], width: int) -> Picture:
         text,
         [Line(name, list(enumerate(deltas[name]))) for name in names],
         Axis("age of the data (slots)", low=0, high=max(oldest, 1)),
-        Axis("Δ", low=0.0, high=1.0),
+        Axis("Δ: what old data still tell", low=0.0, high=1.0),
         width=width,
     )
     more = f" {len(names)} of {len(deltas)} clients are drawn." if len(names) < len(deltas) else ""

@@ -161,8 +161,11 @@ class Uploads:
 
 
 def _count(text: str) -> int:
-    value = int(text) if text.isdecimal() and len(text) < 10 else text
-    return whole("number of states", value, 1, MOST_STATES)  # type: ignore[arg-type]
+    if not text.isdecimal():
+        raise InvalidInput(
+            "number of states", repr(text), f"a whole number from 1 to {MOST_STATES}"
+        )
+    return whole("number of states", int(text[:20]), 1, MOST_STATES)
 
 
 def _target(text: str) -> float:
