@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from urllib.parse import urlencode
 
 from agewise import __version__
@@ -60,10 +61,11 @@ def refused(message: str) -> str:
 
 def number(name: str, label: str, value: float, unit: str, note: str = "") -> str:
     """A number that stands out; the whole of it in `data-value`, for programs."""
-    said = f"<small>{html.escape(note)}</small>" if note else ""
+    told = f"<small>{html.escape(note)}</small>" if note else ""
     return (
-        f'<div class="number"><span>{html.escape(label)}</span>'
-        f'<strong id="{name}" data-value="{value!r}">{value:.4g}{html.escape(unit)}</strong>{said}'
+        f'<div class="headline"><span>{html.escape(label)}</span>'
+        f'<strong id="{name}" data-value="{value!r}">{pictures.said(value)}{html.escape(unit)}'
+        f"</strong>{told}"
         "</div>"
     )
 
@@ -98,7 +100,7 @@ def _headline(made: Plan, choices: Choices) -> str:
     if verdict is None:
         verdict = f"Ageing pays here: {made.gap / rival:.0%} of what the better rival loses."
     return (
-        f'<p id="verdict" class="verdict">{html.escape(verdict)}</p><div class="numbers">'
+        f'<p id="verdict" class="verdict">{html.escape(verdict)}</p><div class="headlines">'
         + number("gap", name, made.gap, unit, "expected squared error")
         + number(
             "classical_fresh", "Classical, fresh", made.classical_fresh, unit, "same knowledge"
@@ -163,16 +165,11 @@ def picture_of(model: Model, key: str, choices: Choices, narrow: bool) -> tuple[
 
 def _legend(drawn: Picture) -> str:
     """Names of the lines, for narrow screens where they do not fit beside their ends."""
-    if drawn.key == "timeline":
-        return ""
-    names = drawn.headings[1:]
-    if drawn.key == "spent" and 'class="line c2"' not in drawn.svg:
-        names = names[:2]
     items = "".join(
         f'<li><svg class="key" viewBox="0 0 28 8" aria-hidden="true"><line class="line c{k % 7}" '
         f'stroke-dasharray="{DASHES[k % len(DASHES)]}" x1="0" x2="28" y1="4" y2="4"/></svg>'
         f"{html.escape(name)}</li>"
-        for k, name in enumerate(names)
+        for k, name in enumerate(drawn.legend)
     )
     return f'<ul class="legend">{items}</ul>'
 
@@ -188,7 +185,8 @@ def drawing(
         planned = choices.age is None
         return pictures.loss_picture(curve, choices.epsilon, made, planned, width), curve.open
     if key == "ages":
-        return pictures.ages_picture(model.deltas(choices), width), 0
+        measured = any(client.process.confidence < 1 for client in made.problem.clients)
+        return pictures.ages_picture(model.deltas(choices), measured, width), 0
     if key == "timeline":
         return pictures.timeline_picture(made, width), 0
     return pictures.spent_picture(model.spent(choices), made, width), 0
@@ -236,7 +234,7 @@ def report(model: Model, choices: Choices, with_statement: bool) -> str:
     parts.append(heading("Pictures"))
     for key in ("loss", "timeline", "ages", "spent"):
         try:
-            drawn, _ = drawing(model, key, choices, False, float("inf"))
+            drawn, _ = drawing(model, key, choices, False, math.inf)
         except ValueError as error:
             parts.append(paragraph(f"Not drawn: {error}"))
             continue
@@ -250,10 +248,10 @@ def report(model: Model, choices: Choices, with_statement: bool) -> str:
             paragraph(REHEARSED, "warning"),
             from_markdown(model.statement(choices)),
         ]
+    else:
+        parts += [heading("What these numbers rest on"), bullets(words.assumptions_of(made))]
     python, command = recipe("timeline", choices, source)
     parts += [
-        heading("What these numbers rest on"),
-        bullets(words.assumptions_of(made)),
         heading("Sharp edges that apply"),
         facts_table(
             (a.replace("*", ""), b) for a, b in sharp_edges(made.problem, made.assignments)

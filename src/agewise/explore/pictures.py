@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agewise.explore.model import Curve, Spent
 from agewise.planning import Plan
-from agewise.report.svg import Axis, Line, line_chart, timeline_chart
+from agewise.report.svg import Axis, Line, bar_chart, line_chart, timeline_chart
 from agewise.report.tables import counted
 
 MOST_LINES = 7
@@ -26,10 +26,16 @@ class Picture:
     svg: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    legend: tuple[str, ...] = ()
 
 
-def _said(value: float) -> str:
-    return f"{value:.4g}"
+def said(value: float) -> str:
+    """A number with four digits, or whole, and without powers of ten where people can do without.
+
+    >>> said(69.2949), said(13951.2)
+    ('69.29', '13,951')
+    """
+    return f"{value:,.0f}" if 1000 <= value < 1e9 else f"{value:.4g}"
 
 
 def loss_picture(curve: Curve, epsilon: float, plan: Plan, planned: bool, width: int) -> Picture:
@@ -44,14 +50,14 @@ def loss_picture(curve: Curve, epsilon: float, plan: Plan, planned: bool, width:
     title = "Loss against the privacy target"
     text = (
         f"Expected squared error{unit} against ε, smaller is better. At ε = {epsilon:g}: "
-        f"{name} {_said(plan.gap)}, fresh data with classical noise and the server's knowledge "
-        f"{_said(plan.classical_fresh)}, nothing collected {_said(plan.nothing_collected)}."
+        f"{name} {said(plan.gap)}, fresh data with classical noise and the server's knowledge "
+        f"{said(plan.classical_fresh)}, nothing collected {said(plan.nothing_collected)}."
     )
     ends = [one for one in curve.losses if math.isfinite(one.gap)]
     if len(ends) > 1:
         text += (
-            f" The loss of the {name} goes from {_said(ends[0].gap)} at ε = {ends[0].epsilon:g} to "
-            f"{_said(ends[-1].gap)} at ε = {ends[-1].epsilon:g}."
+            f" The loss of the {name} goes from {said(ends[0].gap)} at ε = {ends[0].epsilon:g} to "
+            f"{said(ends[-1].gap)} at ε = {ends[-1].epsilon:g}."
         )
     svg = line_chart(
         "loss",
@@ -74,18 +80,13 @@ def loss_picture(curve: Curve, epsilon: float, plan: Plan, planned: bool, width:
         (f"{o.epsilon:g}", f"{o.gap:.6g}", f"{o.classical_fresh:.6g}", f"{o.nothing_collected:.6g}")
         for o in curve.losses
     )
-    return Picture(
-        "loss",
-        title,
-        caption,
-        svg,
-        ("ε", f"{name}{unit}", f"classical, fresh{unit}", f"nothing collected{unit}"),
-        rows,
-    )
+    headings = ("ε", f"{name}{unit}", f"classical, fresh{unit}", f"nothing collected{unit}")
+    legend = tuple(line.name for line in lines)
+    return Picture("loss", title, caption, svg, headings, rows, legend)
 
 
-def ages_picture(deltas: dict[str, tuple[float, ...]], width: int) -> Picture:
-    """Δ by age: what old data still tell."""
+def ages_picture(deltas: dict[str, tuple[float, ...]], measured: bool, width: int) -> Picture:
+    """Δ by age: what old data still tell; of `measured` laws, at the ages that have a limit."""
     names = sorted(deltas, key=lambda name: sum(deltas[name]))
     if len(names) > MOST_LINES:
         step = (len(names) - 1) / (MOST_LINES - 1)
@@ -95,14 +96,21 @@ def ages_picture(deltas: dict[str, tuple[float, ...]], width: int) -> Picture:
     title = "What old data still tell: Δ by age"
     oldest = max(len(values) for values in deltas.values()) - 1
     text = f"Δ of {counted(len(deltas), 'client')} against the age of data in slots. " + " ".join(
-        f"{name}: 1 when fresh, {_said(deltas[name][-1])} at age {len(deltas[name]) - 1}."
+        f"{name}: 1 when fresh, {said(deltas[name][-1])} at age {len(deltas[name]) - 1}."
         for name in names
     )
     svg = line_chart(
         "ages",
         title,
         text,
-        [Line(name, list(enumerate(deltas[name]))) for name in names],
+        [
+            Line(
+                name,
+                [(a, d) for a, d in enumerate(deltas[name]) if d < 1 or not measured],
+                measured,
+            )
+            for name in names
+        ],
         Axis("age of the data (slots)", low=0, high=max(oldest, 1)),
         Axis("Δ: what old data still tell", low=0.0, high=1.0),
         width=width,
@@ -112,10 +120,12 @@ def ages_picture(deltas: dict[str, tuple[float, ...]], width: int) -> Picture:
         "Δ = 1: what was collected tells all about the record now that it ever did. Δ = 0: "
         f"nothing. The less Δ, the less noise the same ε needs.{more}"
     )
+    if measured:
+        caption += " Ages without a dot have no limit of their own, and get no credit."
     rows = tuple(
         (str(age), *(f"{deltas[name][age]:.6g}" for name in names)) for age in range(oldest + 1)
     )
-    return Picture("ages", title, caption, svg, ("age (slots)", *names), rows)
+    return Picture("ages", title, caption, svg, ("age (slots)", *names), rows, tuple(names))
 
 
 def timeline_picture(plan: Plan, width: int) -> Picture:
@@ -148,10 +158,10 @@ def spent_picture(spent: Spent, plan: Plan, width: int) -> Picture:
     where = "after round" if rounds else "slots after the publication"
     last = spent.at[-1]
     text = (
-        f"The largest ε of any client. About the present: {_said(spent.present[0])} at first, "
-        f"{_said(spent.present[-1])} {f'after {last} rounds' if rounds else f'{last} slots later'}."
-        f" About every moment: {_said(spent.every_moment[-1])}. "
-        f"The plain sum of the releases: {_said(spent.classical[-1])}. Target: {target:g}."
+        f"The largest ε of any client. About the present: {said(spent.present[0])} at first, "
+        f"{said(spent.present[-1])} {f'after {last} rounds' if rounds else f'{last} slots later'}."
+        f" About every moment: {said(spent.every_moment[-1])}. "
+        f"The plain sum of the releases: {said(spent.classical[-1])}. Target: {target:g}."
     )
     lines = [
         Line("about the present", list(zip(spent.at, spent.present, strict=True))),
@@ -159,15 +169,19 @@ def spent_picture(spent: Spent, plan: Plan, width: int) -> Picture:
     ]
     if rounds:
         lines.append(Line("plain sum", list(zip(spent.at, spent.classical, strict=True))))
-    svg = line_chart(
-        "spent",
-        title,
-        text,
-        lines,
-        Axis(where if not rounds else "round", log=rounds, low=1 if rounds else 0),
-        Axis("ε, the largest of any client", log=True),
-        width=width,
-    )
+    if len(spent.at) > 1:
+        svg = line_chart(
+            "spent",
+            title,
+            text,
+            lines,
+            Axis("round" if rounds else where, log=rounds, low=1 if rounds else 0),
+            Axis("ε, the largest of any client", log=True),
+            width=width,
+        )
+    else:
+        bars = [(line.name, line.points[0][1]) for line in lines]
+        svg = bar_chart("spent", title, text, bars, "ε, the largest of any client", width)
     if rounds:
         caption = (
             "Present: about the value at each publication, all releases so far counted. Every "
@@ -190,4 +204,5 @@ def spent_picture(spent: Spent, plan: Plan, width: int) -> Picture:
         )
     )
     headings = (where, "ε about the present", "ε about every moment", "plain sum")
-    return Picture("spent", title, caption, svg, headings, rows)
+    legend = tuple(line.name for line in lines) if len(spent.at) > 1 else ()
+    return Picture("spent", title, caption, svg, headings, rows, legend)

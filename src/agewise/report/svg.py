@@ -31,10 +31,14 @@ class Axis:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart, by its points; those that are not finite are left out."""
+    """A line of a chart, by its points; those that are not finite are left out.
+
+    With `dots` only the points: nothing is known between them.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
+    dots: bool = False
 
 
 class _Scale:
@@ -110,15 +114,16 @@ def line_chart(
         points = [(a, b) for a, b in line.points if math.isfinite(a) and math.isfinite(b)]
         if not points:
             continue
-        path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
-        dash = DASHES[place % len(DASHES)]
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        parts.append(f'<polyline class="line c{place % 7}" points="{path}"{dashed}/>')
-        if len(points) == 1:
-            parts.append(
-                f'<circle class="f{place % 7}" r="4" cx="{x(points[0][0]):.1f}" '
-                f'cy="{y(points[0][1]):.1f}"/>'
-            )
+        if line.dots or len(points) == 1:
+            parts += [
+                f'<circle class="f{place % 7}" r="4" cx="{x(a):.1f}" cy="{y(b):.1f}"/>'
+                for a, b in points
+            ]
+        else:
+            path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
+            dash = DASHES[place % len(DASHES)]
+            dashed = f' stroke-dasharray="{dash}"' if dash else ""
+            parts.append(f'<polyline class="line c{place % 7}" points="{path}"{dashed}/>')
         labels.append((y(points[-1][1]), x(points[-1][0]), line.name, place))
     if direct:
         parts += _labels(labels, top, height - bottom)
@@ -138,6 +143,32 @@ def _labels(labels: list[tuple[float, float, str, int]], top: float, bottom: flo
         _text(x + 7, at + 4, name, "start", f"t{place % 7}")
         for (_, x, name, place), at in zip(ordered, placed, strict=True)
     ]
+
+
+def bar_chart(
+    key: str,
+    title: str,
+    description: str,
+    bars: Sequence[tuple[str, float]],
+    label: str,
+    width: int = 640,
+) -> str:
+    """A bar for each of a few numbers, from 0 on; what is infinite has no end."""
+    left = 14 + LETTER * max(len(name) for name, _ in bars)
+    height, right = 30 * len(bars) + 40, 70
+    known = [value for _, value in bars if math.isfinite(value)]
+    x = _Scale(Axis("", low=0.0), known or [1.0], left, width - right)
+    parts = []
+    for row, (name, value) in enumerate(bars):
+        middle, end = 24 + 30 * row, x(value)
+        parts.append(_text(left - 8, middle + 4, name, "end"))
+        parts.append(
+            f'<rect class="f{row % 7}" x="{left:.1f}" y="{middle - 9}" '
+            f'width="{end - left:.1f}" height="18" rx="2"/>'
+        )
+        parts.append(_text(end + 7, middle + 4, f"{value:.4g}", "start"))
+    parts.append(_text((left + width - right) / 2, height - 8, label, "middle"))
+    return _svg(key, title, description, width, height, parts)
 
 
 def timeline_chart(
