@@ -9,7 +9,9 @@ import pytest
 from leaves import changed
 
 import agewise as aw
-from agewise.federation.checking import check_run
+from agewise.federation.checking import check_run, compared_page
+from agewise.federation.handover import REPORT
+from agewise.report.pages import without_looks
 
 LONDON = aw.scenarios.london()
 
@@ -97,6 +99,37 @@ def test_guarantee_no_line_of_the_statement_can_be_changed(run):
     assert differs(run)
     path.unlink()
     assert differs(run)
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if "failed" not in name])
+def test_a_report_follows_from_the_ledgers_too(tmp_path, case):
+    choices = dict(CASES[case])
+    if choices.get("rng") == "seeded":
+        choices["rng"] = np.random.default_rng(1)
+    problem = LONDON.replace(**choices.pop("problem", {}))
+    result = aw.run(aw.plan(problem), folder=tmp_path / "run", **choices)
+    page = result.to_html()
+    (tmp_path / "run" / REPORT).write_text(page, encoding="utf-8")
+    report = check_run(tmp_path / "run")
+    assert not report.differences
+    assert report.as_told == ("report.html: its pictures and its style",)
+    (tmp_path / "run" / REPORT).write_text(page.replace("expected loss", "least loss"))
+    assert differs(tmp_path / "run")
+
+
+def test_guarantee_no_line_of_the_report_can_be_changed(tmp_path):
+    page = aw.run(aw.plan(LONDON)).to_html()
+    path = tmp_path / REPORT
+    path.write_text(page, encoding="utf-8")
+    assert not list(compared_page(path, page, []))
+    words = without_looks(page).splitlines()
+    assert len(words) > 60
+    for index, line in enumerate(words):
+        for other in (line + " ", line[:-1], line + "<svg></svg>") if line else ("x",):
+            path.write_text("\n".join([*words[:index], other, *words[index + 1 :]]))
+            assert list(compared_page(path, page, [])), line
+    path.write_text("\n".join(words[:-1]))
+    assert list(compared_page(path, page, []))
 
 
 def test_a_forged_run_needs_its_ledgers_forged(tmp_path):

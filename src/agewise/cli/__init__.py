@@ -17,6 +17,7 @@ from agewise.cli.checking import commands as checking
 from agewise.cli.comparing import commands as comparing
 from agewise.cli.console import people
 from agewise.cli.deploying import deploy
+from agewise.cli.exploring import commands as exploring
 from agewise.cli.fitting import commands as fitting
 from agewise.cli.ledgers import ledger_commands
 from agewise.cli.planning import commands
@@ -46,6 +47,7 @@ app.add_typer(rounds)
 app.add_typer(checking)
 app.add_typer(fitting)
 app.add_typer(backtesting)
+app.add_typer(exploring)
 app.add_typer(ledger_commands, name="ledger")
 app.add_typer(deploy, name="deploy")
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -22,11 +22,12 @@ from agewise.cli.console import (
 )
 from agewise.cli.fit_rounds import fit_over_rounds
 from agewise.cli.layout import Column, print_facts, print_table
-from agewise.cli.readings import SHOWN, Options, on_readings
+from agewise.cli.readings import Options, on_readings
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
+from agewise.planning import plan
 from agewise.scenario import dump_scenario
-from agewise.wording import listed, printable
+from agewise.wording import printable
 
 if TYPE_CHECKING:
     from agewise.fitting.report import Fit
@@ -93,8 +94,10 @@ def fit_command(
         return
     if out.suffix != ".toml" or not out.parent.is_dir() or out.is_dir():
         raise InvalidInput("--out", str(out), "a .toml file in a folder that exists")
-    if os.path.lexists(out) and not force:
-        raise InvalidInput("--out", f"{out}, which exists", "a new file", "Or say --force.")
+    page = _page(out, report, count_epsilon)
+    for file in (out, page) if report is None else (out,):
+        if file is not None and os.path.lexists(file) and not force:
+            raise InvalidInput("--out", f"{file}, which exists", "a new file", "Or say --force.")
     from agewise.fitting.fit import fit  # noqa: PLC0415  (polars)
     from agewise.fitting.record import record_fit  # noqa: PLC0415
 
@@ -148,6 +151,9 @@ def fit_command(
     for warning in fitted.warnings:
         people.print(f"[yellow]{escape(warning)}[/]", soft_wrap=True, highlight=False)
     paths = [out]
+    if page is not None:
+        page.write_text(_handover(fitted), encoding="utf-8")
+        paths.append(page)
     if folder is not None:
         from agewise import figures  # noqa: PLC0415
 
@@ -174,6 +180,39 @@ def _write(out: Path, text: str, record: Callable[[], None] | None) -> None:
         draft.unlink(missing_ok=True)
 
 
+def _page(out: Path, report: Path | None, count_epsilon: float | None) -> Path | None:
+    """Where the page to hand over goes: with the report, or beside the scenario.
+
+    It tells what the readings say, so that it is not put beside a scenario that has noise for that.
+    """
+    if report is not None:
+        return report / "report.html"
+    return out.with_suffix(".html") if count_epsilon is None else None
+
+
+def _handover(fitted: Fit) -> str:
+    from agewise import figures  # noqa: PLC0415
+    from agewise.fitting.pages import fit_page, fit_picture_text  # noqa: PLC0415
+    from agewise.report.drawing import svg_text  # noqa: PLC0415
+    from agewise.report.pages import picture  # noqa: PLC0415
+
+    with progress_bar("planning") as advance:
+        planned = plan(fitted.problem, progress=advance)
+    drawn = [
+        picture(
+            svg_text(
+                figures.fit_figure(fitted), "fit", "Δ by lag and age", fit_picture_text(fitted)
+            ),
+            "What the readings say of Δ, what a fitted chain would promise, and the limits used.",
+        ),
+        picture(
+            svg_text(figures.timeline_figure(planned), "plan", "The plan", planned.title),
+            "Who collects in which slot.",
+        ),
+    ]
+    return fit_page(fitted, planned, drawn)
+
+
 def _header(fitted: Fit) -> str:
     lines = [fitted.problem.origin]
     if fitted.kind == "measured":
@@ -198,50 +237,8 @@ def _header(fitted: Fit) -> str:
 
 
 def _print(fitted: Fit) -> None:
-    quality, checked = fitted.quality, fitted.assumptions
-    unit = f" {escape(fitted.problem.unit)}" if fitted.problem.unit else ""
-    screen = console()
-    facts: list[tuple[str, Any]] = [
-        (
-            "readings",
-            f"{quality.rows} rows, {quality.entities} entities, every "
-            f"{quality.resolution_minutes:.4g} min from {quality.first} to {quality.last}",
-        ),
-        (
-            "left out",
-            f"{quality.not_numbers} no numbers, {quality.negative} negative, "
-            f"{quality.off_grid} off the grid, {quality.clock_change} in hours that clocks skip, "
-            f"{quality.duplicates_same} said twice",
-        ),
-        (
-            "kept",
-            f"{quality.used} readings, {quality.duplicates_averaged} of them averaged with "
-            f"others; {quality.missing} slots without one",
-        ),
-    ]
-    left_out = [*quality.left_out, *fitted.left_out]
-    for why in dict.fromkeys(why for _, why in left_out):
-        names = [name for name, reason in left_out if reason == why]
-        facts.append(("left out", f"{escape(listed(names, SHOWN))}: {why}"))
-    levels = ", ".join(f"{level:.4g}" for level in fitted.states.values)
-    facts.append(
-        (
-            "states",
-            f"{levels}{unit} ({fitted.states.how}); off by "
-            f"{fitted.states.error:.3g}{unit} (root mean square)",
-        )
-    )
-    if fitted.knowledge is not None:
-        known = fitted.knowledge
-        facts.append(
-            (
-                "known",
-                f"means and covariances over {known['days']} days, {known['factors']} common "
-                "factor(s)",
-            )
-        )
-    facts += [("verdict", escape(line)) for line in checked.verdict]
-    print_facts(screen, facts)
+    checked, screen = fitted.assumptions, console()
+    print_facts(screen, [(name, escape(value)) for name, value in fitted.facts()])
     print_table(
         screen,
         "Δ by lag, median over entities",

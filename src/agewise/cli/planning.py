@@ -40,7 +40,7 @@ from agewise.cli.console import (
 )
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.errors import InvalidInput
-from agewise.planning import Plan, SearchMethod
+from agewise.planning import Plan, SearchMethod, price
 from agewise.planning import plan as make_plan
 from agewise.planning import replan as make_replan
 from agewise.planning.compare import FRESH, NOTHING
@@ -80,6 +80,10 @@ def plan(
         list[str] | None,
         typer.Option(help="With --now: NAME=SLOT of a client that has collected; may be repeated."),
     ] = None,
+    ages: Annotated[
+        str | None,
+        typer.Option(help="Price this schedule instead of searching: 0,9,9, an age per client."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="For random and simulated searches.")] = None,
     as_json: JsonOption = False,
     out: OutOption = None,
@@ -103,6 +107,9 @@ def plan(
         turns=turns,
         capacity=capacity,
     )
+    if ages is not None and (keep_best or method != "certified" or seed is not None):
+        searching = "--method, --seed and --keep-best are about searches"
+        raise InvalidInput("--ages", "given with another search", "by itself", f"{searching}.")
     if keep_best and method != "certified":
         raise InvalidInput(
             "--keep-best",
@@ -120,8 +127,16 @@ def plan(
     folder = output_folder(out)
     try:
         with progress_bar("searching") as advance:
-            planned = make_plan(
-                problem, method=method, rng=generator(seed), keep_best=keep_best, progress=advance
+            planned = (
+                price(problem, _slots(problem, ages))
+                if ages is not None
+                else make_plan(
+                    problem,
+                    method,
+                    rng=generator(seed),
+                    keep_best=keep_best,
+                    progress=advance,
+                )
             )
             if now is not None:
                 planned = make_replan(planned, now, _collected(collected), progress=advance)
@@ -335,6 +350,15 @@ def _draw_schemes(
             paths += figures.save(figures.schemes_figure(rows, quantity, label), folder, name)
             paths.append(figures.save_csv([asdict(row) for row in rows], folder, name))
     return paths
+
+
+def _slots(problem: Problem, ages: str) -> list[int]:
+    last = problem.aggregate_at
+    slots = [last - int(age) if age.strip().isdecimal() else 0 for age in ages.split(",")]
+    if min(slots) < 1 or len(slots) != len(problem.clients):
+        allowed = f"{len(problem.clients)} ages from 0 to {last - 1}, with commas between them"
+        raise InvalidInput("--ages", repr(ages), allowed)
+    return slots
 
 
 def _collected(pairs: list[str] | None) -> dict[str, int]:

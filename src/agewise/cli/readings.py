@@ -181,6 +181,7 @@ class Options:
         """Read the file, and say what the time of aggregation is where the readings come from."""
         from agewise.readings import read_readings  # noqa: PLC0415
         from agewise.readings.covariate import PUBLIC  # noqa: PLC0415
+        from agewise.readings.times import slot_of_day  # noqa: PLC0415
 
         columns = self._columns()
         covariate = None if self.known in PUBLIC else self.known
@@ -192,7 +193,7 @@ class Options:
                 covariate=covariate,
                 progress=advance,
             )
-        slot = _slot_of(self.aggregate_at, readings)
+        slot = slot_of_day("--aggregate-at", self.aggregate_at, readings.day)
         if self.timezone != "UTC":
             zone, start = ZoneInfo(self.timezone), readings.first + timedelta(days=1)
             midnight = start.replace(hour=0, minute=0, second=0)
@@ -323,15 +324,3 @@ def on_readings(command: Callable[..., None]) -> Callable[..., None]:
     call.__annotations__ = {one.name: one.annotation for one in parameters}
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
-
-
-def _slot_of(time: str, readings: Readings) -> int:
-    hour, _, minute = time.partition(":")
-    if not re.fullmatch(r"[0-9]{1,2}(:[0-9]{2})?", time):
-        raise InvalidInput("--aggregate-at", repr(time), "a time of day, such as 18:00")
-    seconds = (int(hour) * 60 + int(minute or 0)) * 60
-    step = 24 * 60 * 60 // readings.day
-    if seconds >= 24 * 60 * 60 or seconds % step:
-        allowed = f"a multiple of {step / 60:g} minutes in a day" if readings.day > 1 else "00:00"
-        raise InvalidInput("--aggregate-at", repr(time), allowed)
-    return seconds // step

@@ -48,6 +48,7 @@ from agewise.cli.console import (
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.cli.running import fresh_folder, refuse_given
 from agewise.errors import InvalidInput
+from agewise.federation.handover import REPORT, rounds_page, rounds_pictures
 from agewise.federation.journal import RECORD, STATEMENT
 from agewise.federation.round_results import Heard, Round, RoundsResult
 from agewise.federation.rounds import resume_rounds, run_rounds
@@ -172,7 +173,10 @@ def rounds_command(
         print_json({**result.to_dict(), "folder": str(folder)})
     else:
         _print(result)
-    wrote([folder / RECORD, folder / STATEMENT, picture])
+    statement = (folder / STATEMENT).read_text(encoding="utf-8")
+    page = rounds_page(result, statement, rounds_pictures(result))
+    (folder / REPORT).write_text(page, encoding="utf-8")
+    wrote([folder / RECORD, folder / STATEMENT, folder / REPORT, picture])
 
 
 @contextmanager

@@ -53,6 +53,7 @@ from agewise.cli.console import (
 from agewise.cli.results import SPOKEN, print_result, rehearsal_facts
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
+from agewise.federation.handover import REPORT
 from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS, ledger_file
 from agewise.federation.server import OnMissing, Step
 from agewise.federation.settings import Clock
@@ -225,7 +226,8 @@ def run_command(
             soft_wrap=True,
             highlight=False,
         )
-    wrote([folder / "record.json", folder / "statement.md", *paths])
+    (folder / REPORT).write_text(result.to_html(), encoding="utf-8")
+    wrote([folder / "record.json", folder / "statement.md", folder / REPORT, *paths])
 
 
 def _planned(path: Path | None, scenario: str, **changes: Any) -> Plan:

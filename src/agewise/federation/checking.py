@@ -20,10 +20,11 @@ import numpy as np
 from agewise.errors import InvalidInput
 from agewise.federation.claims import ROOM
 from agewise.federation.client import ClientAgent, Profile, private_noise
+from agewise.federation.handover import REPORT
 from agewise.federation.journal import PLAN, RECORD, STATEMENT, RunFolder
 from agewise.federation.messages import BadMessage, Upload
 from agewise.federation.one_draw import DRAWS, OneDraw, ServerLedger, Sum
-from agewise.federation.result import conclude, failed_record
+from agewise.federation.result import RunResult, conclude, failed_record
 from agewise.federation.server import RunIncomplete, Server
 from agewise.federation.settings import Settings
 from agewise.federation.sources import DataSource, SimulatedRecords
@@ -32,6 +33,7 @@ from agewise.mechanism import MECHANISMS, Noised
 from agewise.planning import Plan
 from agewise.privacy.account import Event, Policy
 from agewise.privacy.ledger import Ledger
+from agewise.report.pages import without_looks
 from agewise.terms import terms
 
 SAME = 1e-9
@@ -61,13 +63,13 @@ class Report:
 
 
 def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
-    """Recompute all that record.json, statement.md and plan.json of a run say.
+    """Recompute all that record.json, statement.md, plan.json and report.html of a run say.
 
     `ledgers` is the folder that holds the clients' ledgers, also in folders below it (None: where
     the run kept them).
 
     Guarantees
-        A report without differences means: every number and sentence of the three documents
+        A report without differences means: every number and sentence of these documents
         follows from the clients' ledgers, the journal and the scenario, but for what `as_told`
         names. Changing one of them alone is always found. Where the server adds the noise, the
         model is what its own ledger has recorded, and that draw kept every client's promise.
@@ -94,7 +96,7 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
     _check_proof(plan, as_told)
     found: list[Difference] = []
     draw = _recorded_draw(place, settings, found)
-    true, statement = _documents(server, plan, settings, record, as_told, draw)
+    true, statement, result = _documents(server, plan, settings, record, as_told, draw)
     differences += found
     if isinstance(record, dict) and "earlier_failures" in record:
         as_told.append(f"{RECORD}: earlier_failures, before the run was resumed")
@@ -108,6 +110,8 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
     for number, (one, other) in enumerate(zip(shown, wanted, strict=False), start=1):
         if one != other:
             differences.append(Difference(f"{STATEMENT}: line {number}", one, other))
+    if result is not None and (place / REPORT).exists():
+        differences += compared_page(place / REPORT, result.to_html(), as_told)
     leaves = _leaves(true) + len(wanted) + _leaves(plan.to_dict())
     return Report(settings.run, leaves, tuple(differences), tuple(as_told))
 
@@ -203,8 +207,8 @@ def _documents(
     record: Any,
     as_told: list[str],
     draw: Callable[[Sum], tuple[float, ...]],
-) -> tuple[dict[str, Any], Statement]:
-    """The record and the statement as they follow from the journal, with the time they tell."""
+) -> tuple[dict[str, Any], Statement, RunResult | None]:
+    """Record, statement and result as they follow from the journal, with the time they tell."""
     document = record.get("statement") if isinstance(record, dict) else None
     when = document.get("made_at") if isinstance(document, dict) else None
     if isinstance(record, dict) and record.get("complete") is False and server.failure is None:
@@ -217,12 +221,15 @@ def _documents(
         result = conclude(server, None, source, {}, draw)
     except RunIncomplete as failure:
         statement = replace(server.state(None), made_at=str(when))
-        return failed_record(server, statement, str(failure)), statement
+        return failed_record(server, statement, str(failure)), statement, None
     statement = replace(result.statement, made_at=str(when))
-    true = replace(result, statement=statement).to_dict()
+    result = replace(result, statement=statement)
+    true = result.to_dict()
     if source is None and isinstance(record, dict):
         true["realised_loss"] = record.get("realised_loss")
-    return true, statement
+        if isinstance(true["realised_loss"], float):
+            result = replace(result, realised_loss=true["realised_loss"])
+    return true, statement, result
 
 
 def _recorded_draw(
@@ -300,6 +307,18 @@ def compared(where: str, stated: Any, true: Any) -> Iterator[Difference]:
             yield Difference(where, stated, true)
     elif type(stated) is not type(true) or stated != true:
         yield Difference(where, stated, true)
+
+
+def compared_page(path: Path, true: str, as_told: list[str]) -> Iterator[Difference]:
+    """Compare what a page says, line by line; its pictures and its style are taken as told."""
+    as_told.append(f"{path.name}: its pictures and its style")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    shown, wanted = (without_looks(one).splitlines() for one in (text, true))
+    if len(shown) != len(wanted):
+        yield Difference(f"{path.name}: lines", len(shown), len(wanted))
+    for number, (one, other) in enumerate(zip(shown, wanted, strict=False), start=1):
+        if one != other:
+            yield Difference(f"{path.name}: line {number}", one, other)
 
 
 def _leaves(document: Any) -> int:

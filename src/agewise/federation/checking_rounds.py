@@ -6,7 +6,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from agewise.federation.checking import Difference, Report, check_run, compared, read_record
+from agewise.federation.checking import (
+    Difference,
+    Report,
+    check_run,
+    compared,
+    compared_page,
+    read_record,
+)
+from agewise.federation.handover import REPORT, rounds_page, rounds_pictures
 from agewise.federation.hearing import Hearing, later, releases_in, silent_round
 from agewise.federation.journal import PLAN, RECORD, STATEMENT
 from agewise.federation.round_results import (
@@ -123,6 +131,11 @@ class _Check:
         text = shown.read_text(encoding="utf-8") if shown.exists() else ""
         if text != rounds_statement(result, self.told):
             self.differences.append(Difference(STATEMENT, "another text", "what follows"))
+        page, told = self.place / REPORT, list[str]()
+        if page.exists():
+            true = rounds_page(result, rounds_statement(result, self.told), rounds_pictures(result))
+            self.differences += compared_page(page, true, told)
+            self.as_told |= dict.fromkeys(told)
 
 
 def _listed(numbers: dict[str, Any]) -> dict[str, Any]:

@@ -64,12 +64,20 @@ class RunResult:
         return f"RunResult({name!r}, {counted(len(self.participants), 'client')}, {private})"
 
     def __str__(self) -> str:
-        return text_facts(self._facts())
+        return text_facts(self.facts())
 
     def _repr_html_(self) -> str:
-        return html_facts(self._facts())
+        return html_facts(self.facts())
 
-    def _facts(self) -> list[tuple[str, str]]:
+    def to_html(self) -> str:
+        """Return the run as one self-contained page: model, plan, pictures, statement, limits."""
+        # this module is what it is about
+        from agewise.federation.handover import run_page, run_pictures  # noqa: PLC0415
+
+        return run_page(self, run_pictures(self))
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What there is to say about the run."""
         problem = self.plan.problem
         unit = f" {problem.release_unit}" if problem.release_unit else ""
         labels = problem.learner.labels(problem.clients[0].process.states)

@@ -19,6 +19,8 @@ from agewise.wording import listed, printable
 
 SHOWN = 100
 """Names of entities that are spelt out in statements."""
+SHOWN_NAMES = 8
+"""Names of entities that are spelt out where people only look."""
 SHOWN_OUTLIERS = 8
 """Entities whose largest outlier is spelt out."""
 NO_LIMIT = (
@@ -112,6 +114,49 @@ class Fit:
         """What simulations say of asymptotic limits from as many weeks; None for proven ones."""
         weeks = [client.process.weeks for client in self.problem.clients]
         return coverage_sentence(min(weeks)) if self.limits == "asymptotic" else None
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What was read, what was done about it, the states, and the verdict on assumptions."""
+        quality, unit = self.quality, f" {self.problem.unit}" if self.problem.unit else ""
+        facts = [
+            (
+                "readings",
+                f"{quality.rows} rows, {quality.entities} entities, every "
+                f"{quality.resolution_minutes:.4g} min from {quality.first} to {quality.last}",
+            ),
+            (
+                "left out",
+                f"{quality.not_numbers} no numbers, {quality.negative} negative, "
+                f"{quality.off_grid} off the grid, {quality.clock_change} in hours that clocks "
+                f"skip, {quality.duplicates_same} said twice",
+            ),
+            (
+                "kept",
+                f"{quality.used} readings, {quality.duplicates_averaged} of them averaged with "
+                f"others; {quality.missing} slots without one",
+            ),
+        ]
+        left_out = [*quality.left_out, *self.left_out]
+        for why in dict.fromkeys(why for _, why in left_out):
+            names = [name for name, reason in left_out if reason == why]
+            facts.append(("left out", f"{listed(names, SHOWN_NAMES)}: {why}"))
+        levels = ", ".join(f"{level:.4g}" for level in self.states.values)
+        facts.append(
+            (
+                "states",
+                f"{levels}{unit} ({self.states.how}); off by {self.states.error:.3g}{unit} "
+                "(root mean square)",
+            )
+        )
+        if self.knowledge is not None:
+            facts.append(
+                (
+                    "known",
+                    f"means and covariances over {self.knowledge['days']} days, "
+                    f"{self.knowledge['factors']} common factor(s)",
+                )
+            )
+        return facts + [("verdict", line) for line in self.assumptions.verdict]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the scenario."""

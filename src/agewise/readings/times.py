@@ -80,3 +80,20 @@ def _parsed(stamp: pl.Series) -> pl.Series:
 def _in_zone(stamp: pl.Series, timezone: str) -> tuple[pl.Series, pl.Series]:
     zoned = stamp.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
     return zoned.dt.convert_time_zone("UTC"), stamp.is_not_null() & zoned.is_null()
+
+
+def slot_of_day(field: str, time: str, day: int) -> int:
+    """The slot of the day, from 0, that begins at a time such as 18:00, of `day` slots.
+
+    >>> slot_of_day("at", "18:00", 48)
+    36
+    """
+    hour, _, minute = time.partition(":")
+    if not re.fullmatch(r"[0-9]{1,2}(:[0-9]{2})?", time):
+        raise InvalidInput(field, repr(time), "a time of day, such as 18:00")
+    seconds = (int(hour) * 60 + int(minute or 0)) * 60
+    step = 24 * 60 * 60 // day
+    if seconds >= 24 * 60 * 60 or seconds % step:
+        allowed = f"a multiple of {step / 60:g} minutes in a day" if day > 1 else "00:00"
+        raise InvalidInput(field, repr(time), allowed)
+    return seconds // step

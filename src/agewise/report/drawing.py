@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import html
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +87,24 @@ def save_as(figure: Figure, path: Path | str) -> None:
         raise InvalidInput(
             "path", str(path), "a file that can be written", f"{error.strerror}."
         ) from None
+
+
+def svg_text(figure: Figure, key: str, title: str, description: str) -> str:
+    """A figure as SVG that stands in a page: with alt text, and ids that begin with `key`."""
+    file = StringIO()
+    with rc_context(STYLE):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    drawn = file.getvalue()
+    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
+    drawn = re.sub(r'\bid="', f'id="{key}-', drawn)
+    drawn = drawn.replace("url(#", f"url(#{key}-").replace('href="#', f'href="#{key}-')
+    named = f'<svg role="img" aria-labelledby="{key}-title {key}-text"'
+    told = (
+        f'<title id="{key}-title">{html.escape(title)}</title>'
+        f'<desc id="{key}-text">{html.escape(description)}</desc>'
+    )
+    opening, _, rest = drawn.partition(">")
+    return f"{opening.replace('<svg', named, 1)}>{told}{rest.strip()}"
 
 
 def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> None:

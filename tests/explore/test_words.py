@@ -1,0 +1,57 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import agewise as aw
+from agewise.explore.words import assumptions_of, collected_sentence, factor_in_words, odds_sentence
+
+
+@given(st.floats(0, math.log(1000)))
+def test_a_factor_is_never_rounded_down(epsilon):
+    said = float(factor_in_words(epsilon).replace(",", ""))
+    assert math.exp(epsilon) <= said <= math.exp(epsilon) * 1.011 + 0.01
+
+
+@pytest.mark.parametrize("mixing", ["exact", "any_prior", "own_law", "spectral"])
+def test_only_any_prior_says_whatever_somebody_believed(mixing):
+    plan = aw.plan(aw.scenarios.common_level().replace(mixing=mixing))
+    said = odds_sentence(plan)
+    assert said.startswith("Whatever somebody believed") == (mixing == "any_prior")
+    assert ("long run" in said) == (mixing in ("exact", "spectral"))
+    assert ("stated law" in said) == (mixing == "own_law")
+    assert "by at most a factor 1.11." in said
+    assert any(one.startswith("ε assumes") for one in assumptions_of(plan))
+
+
+def test_measured_laws_point_to_what_they_assume():
+    plan = aw.plan(aw.scenarios.london_fitted())
+    assert "what the fit grants them" in odds_sentence(plan)
+    assert any("confidence 0.95" in one for one in assumptions_of(plan))
+
+
+def test_what_epsilon_is_about_is_said():
+    forever = aw.scenarios.for_ever()
+    assert "all releases together" in odds_sentence(aw.plan(forever))
+    assert "value now" in odds_sentence(aw.plan(forever))
+    moment = aw.plan(forever.replace(promise="every_moment"))
+    assert "value at any time" in odds_sentence(moment)
+    last = aw.plan(forever.replace(promise=5))
+    assert "values in the last 5 slots" in odds_sentence(last)
+
+
+def test_gaussian_noise_says_its_failure():
+    problem = aw.scenarios.london().replace(
+        mechanism="gaussian", delta=1e-6, calibration="sharp", mixing="exact"
+    )
+    assert "but for a failure of probability 1e-06" in odds_sentence(aw.plan(problem))
+
+
+def test_what_was_collected_has_a_factor_of_its_own():
+    plan = aw.plan(aw.scenarios.common_level())
+    assert f"classical ε {max(plan.classical_epsilons):.4g}" in collected_sentence(plan)
+    same = aw.MarkovChain([[0.5, 0.5], [0.5, 0.5]], [0, 1])
+    bare = aw.price(aw.Problem([aw.Client("one", same)], 3, 0.1), [1])
+    assert math.isinf(bare.classical_epsilons[0])
+    assert "not protected at all" in collected_sentence(bare)
