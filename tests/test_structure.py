@@ -40,6 +40,7 @@ ORDER = [
     "readings",
     "federation",
     "fitting",
+    "auditing",
     "figures",
     "reproduction",
     "__init__",

@@ -1,7 +1,7 @@
 """Losses for an adversary of whom nothing is known: the worst law of a record at collection.
 
 A release that tells two states x, x′ apart by d tells two later values apart by at most ε, where
-tanh(ε/4) = tanh(D/4)·tanh(d/4) and D is the logarithm of the cross ratio of the kernel (docs/theory.md).
+tanh(ε/4) = tanh(D/4)·tanh(d/4) and D is the logarithm of the kernel's largest cross ratio.
 A law on two states reaches it; what is reported as reached is worked out for that very law.
 """
 
@@ -89,7 +89,7 @@ class Unknown(Lasting):
         self.largest = spread(path.kernel(one.slot - every, one.slot))
 
     @property
-    def losses(self) -> Array:  # type: ignore[override]
+    def losses(self) -> Array:
         own = float(self.one.apart(self.support).max())
         before, most = 0.0, MOST_ROUNDS if self.rounds is None else self.rounds - 1
         for _ in range(most):

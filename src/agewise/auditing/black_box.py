@@ -22,8 +22,7 @@ from agewise.process.joint import as_law
 
 Advance = Callable[[int, int], None]
 Records = Callable[[float, int, np.random.Generator], ArrayLike]
-"""(present value, runs, generator) → records of the person asked about, `[runs]` or `[runs, slots]`.
-"""
+"""(present value, runs, generator) → the record asked about, `[runs]` or `[runs, slots]`."""
 SAME_INPUTS = 1000
 """Runs on the same records after which a mechanism counts as not random."""
 BLOCK = 100_000
@@ -131,7 +130,9 @@ class Draws:
             drawn = np.asarray(box.process(float(self.values[place]), runs, rng), float)
         except Exception as error:
             raise InvalidInput(
-                "process", f"raised {type(error).__name__}: {error}", "a function that draws records"
+                "process",
+                f"raised {type(error).__name__}: {error}",
+                "a function that draws records",
             ) from error
         drawn = drawn[:, None] if drawn.ndim == 1 else drawn
         if drawn.shape != (runs, len(box.slots)) or not np.isfinite(drawn).all():

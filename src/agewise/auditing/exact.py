@@ -69,12 +69,22 @@ def _examine(problem: Problem, client: Client, one: Assignment, subject: str) ->
     at, last = one.collect_at, problem.aggregate_at
     if not 1 <= at <= last:
         yield Finding(
-            "exact", subject, "collects before it aggregates", "refuted", last, at, detail=f"slot {at}"
+            "exact",
+            subject,
+            "collects before it aggregates",
+            "refuted",
+            last,
+            at,
+            detail=f"slot {at}",
         )
         return
     if isinstance(problem.learner, Trained):
         yield Finding(
-            "exact", subject, "ε", "not examined", one.aged_epsilon,
+            "exact",
+            subject,
+            "ε",
+            "not examined",
+            one.aged_epsilon,
             detail="what is released depends on the model so far",
         )
         return
@@ -108,7 +118,7 @@ def released(problem: Problem, client: Client, collect_at: int) -> Array:
     table = np.asarray(problem.learner.table(client.process.states), float)
     if problem.estimator == "propagated" and collect_at < problem.aggregate_at:
         kernel = Path(client.process).kernel(collect_at, problem.aggregate_at)
-        return (kernel.low + kernel.high) / 2 @ table
+        return np.asarray((kernel.low + kernel.high) / 2 @ table)
     return table
 
 
@@ -153,9 +163,7 @@ def promised_loss(client: Client, target: Target, sent: Sent, last: int) -> Loss
     return _lasting(path, target, sent, last, Lasting)
 
 
-def _lasting(
-    path: Path, target: Target, sent: Sent, last: int, past: type[Lasting]
-) -> Loss:
+def _lasting(path: Path, target: Target, sent: Sent, last: int, past: type[Lasting]) -> Loss:
     """The loss over rounds, each like the last."""
     every, rounds = target.every or 1, target.rounds
     if path.size > MOST_STATES:

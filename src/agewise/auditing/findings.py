@@ -90,22 +90,39 @@ class Audit:
         return f"no claim refuted ({told or 'there was none'})"
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Headings, and one row per finding."""
-        headings = ["tier", "subject", "claim", "claimed", "at least", "at most", "verdict", "draws"]
-        rows = [
-            [
+        """Headings, and one row per finding, the refuted ones first.
+
+        Findings that hold and say the same of several subjects are one row.
+        """
+        headings = [
+            "tier",
+            "subject",
+            "claim",
+            "claimed",
+            "at least",
+            "at most",
+            "verdict",
+            "draws",
+        ]
+        rows: dict[tuple[str, ...], list[str]] = {}
+        for one in sorted(self.findings, key=lambda one: not one.refuted):
+            same = (
                 one.tier,
-                one.subject,
                 one.claim,
                 _number(one.claimed),
                 _number(one.at_least),
                 _number(one.at_most),
                 one.verdict,
                 f"{one.draws:,}" if one.draws else "",
-            ]
-            for one in self.findings
-        ]
-        return headings, rows
+                one.subject if one.refuted or one.tier == "sampled" else "",
+            )
+            rows.setdefault(same, []).append(one.subject)
+        listed = []
+        for (tier, claim, *numbers, verdict, draws, _), subjects in rows.items():
+            shown = list(dict.fromkeys(subjects))
+            more = f" and {len(subjects) - 1} more" if len(subjects) > 1 else ""
+            listed.append([tier, shown[0] + more, claim, *numbers, verdict, draws])
+        return headings, listed
 
     def facts(self) -> list[tuple[str, str]]:
         """What there is to say besides the table."""
@@ -124,7 +141,10 @@ class Audit:
             facts.append(("power", f"true ε found nine times in ten: {', '.join(would)}"))
         if any(one.tier == "sampled" for one in self.findings):
             facts.append(
-                ("error", f"a true claim is refuted by chance with probability {self.error:g} at most")
+                (
+                    "error",
+                    f"a true claim is refuted by chance with probability {self.error:g} at most",
+                )
             )
         facts += [("assumes", one) for one in self.assumptions]
         return facts

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agewise.arrays import Array
 from agewise.auditing.outward import Between, exponential, log_above, log_below
@@ -31,8 +32,7 @@ STEADY = 1e-6
 _ULP = float(np.finfo(float).eps)
 
 Rows = Callable[[int, int], Between]
-"""(slot of a release, slot asked about) → the law of the value in the one, given that in the other.
-"""
+"""(slot of a release, slot asked about) → the law of the value in the one, given the other's."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Sent:
     values: Array
     scale: float
 
-    def outputs(self, support: Array) -> Between:
+    def outputs(self, support: NDArray[np.intp]) -> Between:
         """Likelihoods `[O, s]` of the outputs at which most is told, for the states that occur.
 
         As a function of one coordinate of the output, with the others fixed, the ratio of two
@@ -60,7 +60,7 @@ class Sent:
         apart = np.abs(points[:, None] - values).sum(axis=-1)
         return self._likelihood(apart)
 
-    def apart(self, support: Array) -> Array:
+    def apart(self, support: NDArray[np.intp]) -> Array:
         """Upper bounds `[s, s]` on what an output tells two states apart by."""
         values = self.values[support]
         distance = np.abs(values[:, None] - values).sum(axis=-1)
@@ -112,10 +112,12 @@ def loss_about(path: Path, sent: Sequence[Sent], about: int) -> Loss:
     reached = reached + reached_apart(path, future, about, ahead_rows(path))
     bound = bounded_apart(path, past, about, path.backward)
     bound = bound + bounded_apart(path, future, about, ahead_rows(path))
-    return Loss(max(float(reached.max()), 0.0) * (1 - 4 * _ULP), float(bound.max()) * (1 + 4 * _ULP))
+    return Loss(
+        max(float(reached.max()), 0.0) * (1 - 4 * _ULP), float(bound.max()) * (1 + 4 * _ULP)
+    )
 
 
-def _all(path: Path) -> Array:
+def _all(path: Path) -> NDArray[np.intp]:
     return np.arange(path.size)
 
 
@@ -128,10 +130,7 @@ def _told(vectors: Between, bound: bool = False) -> Array:
     """The most that one of the vectors `[V, Y]` tells each two values apart by, `[Y, Y]`."""
     low, high = log_below(vectors.low), log_above(vectors.high)
     with np.errstate(invalid="ignore"):
-        if bound:
-            apart = high[:, :, None] - low[:, None]
-        else:
-            apart = low[:, :, None] - high[:, None]
+        apart = high[:, :, None] - low[:, None] if bound else low[:, :, None] - high[:, None]
     apart = np.where(np.isnan(apart), -np.inf, apart)  # an output that neither value has
     return np.asarray(np.nextafter(apart.max(axis=0), np.inf if bound else -np.inf))
 

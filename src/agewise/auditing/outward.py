@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +50,8 @@ class Between:
             high = np.where(nothing, 0.0, self.high / other.low)
         return Between(_down(low), _up(high, nothing))
 
-    def __getitem__(self, place: object) -> Between:
-        return Between(self.low[place], self.high[place])  # type: ignore[index]
+    def __getitem__(self, place: Any) -> Between:
+        return Between(self.low[place], self.high[place])
 
     def __matmul__(self, other: Between) -> Between:
         """The product of two matrices; a row of numbers counts as a matrix of one."""

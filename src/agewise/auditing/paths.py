@@ -77,7 +77,7 @@ class Path:
         return np.flatnonzero(self.law(slot).high > 0)
 
     def backward(self, start: int, end: int) -> Between:
-        """P(value in `start` | value in `end`), for values that can occur: rows of the later one."""
+        """P(value in `start` | value in `end`), for values that can occur; later ones in rows."""
         if self.process.markov or start == end:
             rows = backward(self.law(start), self.kernel(start, end))
         else:  # a table measured for these two slots

@@ -7,7 +7,7 @@ import numpy as np
 from agewise.arrays import Array
 from agewise.auditing.black_box import Advance, BlackBox, Runs
 from agewise.auditing.bounding import Counts, detectable, lower_bound
-from agewise.auditing.findings import Finding
+from agewise.auditing.findings import Finding, Verdict
 from agewise.auditing.tails import Score, choose
 from agewise.checks import fraction, positive, random_generator, whole
 
@@ -53,7 +53,7 @@ def sample(
     other = choice.event.hits(runs.outputs(choice.rare, rest))
     counts = Counts(hits, rest, other, rest)
     bound = lower_bound(counts, error, box.delta, choice.expected)
-    verdict = "refuted" if bound > box.epsilon else "not refuted"
+    verdict: Verdict = "refuted" if bound > box.epsilon else "not refuted"
     told = (
         f"{choice.event}: {hits / rest:.4g} of the runs where the value is "
         f"{values[choice.likely]:g}, {other / rest:.4g} where it is {values[choice.rare]:g}"

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ STEPS = 200
 """Thresholds of a score that are looked at."""
 BINS = 40
 """Bins of a score whose unions are looked at."""
+LIKELIEST = 0.75
+"""Events that are likelier than this at both values could show no loss worth the name."""
 LUCK = 0.003
 """How sure it is to be that an event is not merely the luckiest of many, one side."""
 
@@ -175,6 +178,7 @@ def _best_pair(
     doubt = expected_bound(p, q, least, LUCK, delta) - expected_bound(p, q, least, 0.5, delta)
     with np.errstate(invalid="ignore"):
         value = np.where(np.isfinite(value), value + doubt, -np.inf)
+    value = np.where(q <= LIKELIEST, value, value - 1e3)
     same = np.arange(len(pilots))
     value[same, same] = -np.inf
     y, other, place = np.unravel_index(int(np.argmax(value)), value.shape)
@@ -194,8 +198,8 @@ def _scores(outputs: list[Array], extra: Score | None) -> Iterator[tuple[str, Sc
     if extra is not None:
         yield "the score given", lambda one: np.asarray(extra(one), float)
     if width == 1:
-        yield "output", lambda one: one[:, 0]
-        yield "lowest bit of the output", lambda one: lowest_bit(one[:, 0])
+        yield "output", partial(_coordinate, 0)
+        yield "lowest bit of the output", partial(_bit_of, 0)
         return
     yield "combination of outputs", _direction(outputs)
     shift = _aligned(outputs)
@@ -204,13 +208,22 @@ def _scores(outputs: list[Array], extra: Score | None) -> Iterator[tuple[str, Sc
     if width > MOST_COORDINATES:
         return
     for k in range(width):
-        yield f"output {k + 1}", lambda one, k=k: one[:, k]
-        yield f"lowest bit of output {k + 1}", lambda one, k=k: lowest_bit(one[:, k])
+        yield f"output {k + 1}", partial(_coordinate, k)
+        yield f"lowest bit of output {k + 1}", partial(_bit_of, k)
     for k, other in itertools.combinations(range(width), 2):
-        yield (
-            f"output {k + 1} minus output {other + 1}",
-            lambda one, k=k, other=other: one[:, k] - one[:, other],
-        )
+        yield f"output {k + 1} minus output {other + 1}", partial(_difference, k, other)
+
+
+def _coordinate(k: int, outputs: Array) -> Array:
+    return outputs[:, k]
+
+
+def _bit_of(k: int, outputs: Array) -> Array:
+    return lowest_bit(outputs[:, k])
+
+
+def _difference(k: int, other: int, outputs: Array) -> Array:
+    return np.asarray(outputs[:, k] - outputs[:, other])
 
 
 def _direction(outputs: list[Array]) -> Score:
