@@ -41,6 +41,7 @@ ORDER = [
     "readings",
     "federation",
     "fitting",
+    "auditing",
     "figures",
     "reproduction",
     "__init__",

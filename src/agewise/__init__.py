@@ -36,6 +36,7 @@ from agewise.schemes import compare_schemes
 
 if TYPE_CHECKING:
     from agewise import figures, fitting
+    from agewise.auditing import audit
     from agewise.federation import rehearse, resume, resume_rounds, run, run_rounds
     from agewise.fitting.fit import fit
     from agewise.readings import read_readings
@@ -65,6 +66,7 @@ __all__ = [
     "Target",
     "affordable_epsilon",
     "aged_epsilon",
+    "audit",
     "birth_death",
     "classical_epsilon",
     "compare",
@@ -102,6 +104,7 @@ _GROUPS = ("federation", "figures", "fitting")
 """Packages that take long to import, or need matplotlib or polars, which do."""
 
 _ELSEWHERE = {
+    "audit": "auditing",
     "dump_scenario": "scenario",
     "fit": "fitting.fit",
     "load_scenario": "scenario",

@@ -12,6 +12,7 @@ from rich.markup import escape
 from agewise import __version__
 from agewise.cli import streams
 from agewise.cli.ages import commands as ages
+from agewise.cli.auditing import commands as auditing
 from agewise.cli.backtesting import commands as backtesting
 from agewise.cli.checking import commands as checking
 from agewise.cli.comparing import commands as comparing
@@ -34,8 +35,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 done, 2 bad input, 3 a privacy budget would be overspent, "
-    "4 a run did not complete or a federation is not up, 5 what a run says of itself does not "
-    "hold (check), 130 interrupted, "
+    "4 a run did not complete or a federation is not up, 5 what is claimed does not hold "
+    "(check, audit), 130 interrupted, "
     "141 nobody reads the output any more.",
 )
 app.add_typer(commands)
@@ -45,6 +46,7 @@ app.add_typer(ages)
 app.add_typer(running)
 app.add_typer(rounds)
 app.add_typer(checking)
+app.add_typer(auditing)
 app.add_typer(fitting)
 app.add_typer(backtesting)
 app.add_typer(exploring)
