@@ -82,7 +82,7 @@ def test_imports_run_downward_only(path):
 def test_an_import_from_above_is_seen():
     lines = (
         "from agewise import cli",
-        "from agewise.federation.local import replay",
+        "from agewise.federation.rehearsing import replay",
         "import agewise.process.chain",
         "import agewise",
         "import numpy",

@@ -30,7 +30,9 @@ def check_command(
     run: Annotated[Path, typer.Argument(help="The folder of a run that has ended.")],
     ledgers: Annotated[
         Path | None,
-        typer.Option(help="Folder of the clients' ledgers; left out: where the run kept them."),
+        typer.Option(
+            help="Folder of the clients' ledgers, or one file; left out: where the run kept them."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

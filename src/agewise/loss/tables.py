@@ -20,7 +20,7 @@ from agewise.knowledge.one_draw import collapsed
 from agewise.learning import Learner, counts_together, judged
 from agewise.loss.training import is_trained, rehearsals, training_tables
 from agewise.mechanism import MECHANISMS
-from agewise.problem import Client, Problem
+from agewise.problem import Client, Problem, likeness
 from agewise.terms import SlotTable, noise_power, slot_table
 
 
@@ -53,7 +53,7 @@ def cost_tables(problem: Problem) -> CostTables:
 
 @lru_cache(maxsize=16)
 def _cost_tables(problem: Problem) -> CostTables:
-    alike = [_likeness(c) for c in problem.clients]
+    alike = [likeness(c) for c in problem.clients]
     kinds = dict(zip(alike, problem.clients, strict=True))  # clients alike share their tables
     known = {key: slot_table(client, problem) for key, client in kinds.items()}
     learner = problem.learner
@@ -84,12 +84,6 @@ def _cost_tables(problem: Problem) -> CostTables:
     return CostTables(frozen(u), frozen(bias), frozen(spread), slots)
 
 
-def _likeness(client: Client) -> tuple[Any, ...]:
-    """What clients that share their tables have in common."""
-    own = (client.law, client.samples, client.epsilon, client.turn, client.members)
-    return client.process.fingerprint, *own
-
-
 def one_draw_of(problem: Problem) -> float:
     """The loss of one draw of noise of scale 1, added to every coordinate of the model."""
     return float(MECHANISMS[problem.mechanism].variance(np.asarray(1.0))) * noise_counts(problem)
@@ -117,7 +111,7 @@ def all_moments(
     """
     known: dict[Any, tuple[SlotTable, Moments, Asked]] = {}  # clients alike share what they can
     for place, client in enumerate(problem.clients):
-        key = _likeness(client)
+        key = likeness(client)
         if key not in known:
             table = slot_table(client, problem, slots) if tables is None else tables[place]
             values, release = problem.learner.table(client.process.states), table.release_rows
