@@ -227,9 +227,11 @@ def _realised(
     trained = is_trained(problem)
     if trained and problem.rounds != 1:
         return None  # no round of a training has a loss of its own
-    sources = {name: source(name) for name, _, _ in outcome.target}
-    if not all(isinstance(one, SimulatedRecords) for one in sources.values()):
-        return None  # what real records are now is nobody's business
+    sources = {}
+    for name, _, _ in outcome.target:
+        sources[name] = source(name)
+        if not isinstance(sources[name], SimulatedRecords):
+            return None  # what real records are now is nobody's business
     collected = {name: collect_at for name, _, collect_at in outcome.target}
     present = present_means(problem, sources, collected)
     truth: Any = 0.0
