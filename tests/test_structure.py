@@ -91,7 +91,7 @@ def test_newcomers_are_told_to_read_in_that_order():
 def test_an_import_from_above_is_seen():
     lines = (
         "from agewise import cli",
-        "from agewise.federation.local import replay",
+        "from agewise.federation.rehearsing import replay",
         "import agewise.process.chain",
         "import agewise",
         "import numpy",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -90,3 +91,14 @@ class Client:
     def law_at(self, slot: int) -> Array:
         """The law of a record that is collected in `slot`."""
         return self.process.law(slot) if self.law is None else np.asarray(self.law)
+
+
+def likeness(client: Client) -> tuple[Any, ...]:
+    """What clients alike have in common: all but their names and weights."""
+    own = (client.law, client.samples, client.epsilon, client.turn, client.members)
+    return client.process.fingerprint, *own
+
+
+def nameless(client: Client) -> Client:
+    """What a client has in common with those alike: all but its name and its weight."""
+    return replace(client, name="alike", weight=None)

@@ -9,7 +9,7 @@ from dataclasses import is_dataclass
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, to_json
 
 from agewise.errors import InvalidInput
 from agewise.wording import did_you_mean
@@ -21,6 +21,14 @@ class Entry(BaseModel):
     """A table of a document: known keys only, and no value is converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def as_json(document: Any) -> str:
+    """Write plain data as JSON for people and programs; infinities and NaN are refused."""
+    text = to_json(document, indent=2).decode()
+    if "Infinity" in text or "NaN" in text:  # in a name perhaps
+        return json.dumps(document, indent=2, allow_nan=False)
+    return text
 
 
 def read_document(model: type[Read], document: Any, source: str) -> Read:

@@ -13,7 +13,7 @@ import numpy as np
 
 from agewise.arrays import Array
 from agewise.checks import one_of, positive, whole
-from agewise.clients import LARGEST_SLOT, Client
+from agewise.clients import LARGEST_SLOT, Client, likeness, nameless
 from agewise.errors import InvalidInput
 from agewise.knowledge import Independent, Knowledge, Level, Levels, Measured
 from agewise.learning import ESTIMATORS, Estimator, Learner, Mean, Trained, counts_together
@@ -34,6 +34,8 @@ __all__ = [
     "Problem",
     "Target",
     "Trust",
+    "likeness",
+    "nameless",
 ]
 
 Objective = Literal["exact", "bound", "simulated"]
@@ -289,6 +291,16 @@ class Problem:
 
     def target_of(self, client: Client) -> Target:
         """What a client's release must guarantee, over the rounds that it takes part in."""
+        own = client.epsilon, client.turn
+        if own not in self._targets:
+            self._targets[own] = self._target_of(client)
+        return self._targets[own]
+
+    @cached_property
+    def _targets(self) -> dict[tuple[float | None, int], Target]:
+        return {}
+
+    def _target_of(self, client: Client) -> Target:
         rounds, every = self.rounds, self.every
         if client.turn > 1 and every is not None:
             rounds = None if rounds is None else -(-rounds // client.turn)

@@ -349,6 +349,8 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
         "states": list(common.pop()) if len(common) == 1 else None,
         "clients": [],
     }
+    processes = {id(c.process): c for c in problem.clients}  # many may share one
+    told = {key: _process_to_dict(client) for key, client in processes.items()}
     for client in problem.clients:
         own = client.process.states.tolist() if document["states"] is None else None
         entry = {
@@ -360,7 +362,7 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
             "members": client.members if client.members > 1 else None,
             "law": None if client.law is None else list(client.law),  # type: ignore[arg-type]
             "states": own,
-            "process": _process_to_dict(client),
+            "process": told[id(client.process)],
         }
         document["clients"].append({k: v for k, v in entry.items() if v is not None})
     return {k: v for k, v in document.items() if v is not None}

@@ -44,7 +44,8 @@ def in_words(value: Any) -> Any:
     {'epsilon': [1.5, 'inf']}
     """
     if isinstance(value, dict):
-        return {key: in_words(item) for key, item in value.items()}
+        plain = (str, int, bool, type(None))  # most there is, of very many clients
+        return {k: v if type(v) in plain else in_words(v) for k, v in value.items()}
     if isinstance(value, list):
         return [in_words(item) for item in value]
     return "inf" if isinstance(value, float) and value == math.inf else value

@@ -11,9 +11,9 @@ from clock import Clock
 
 import agewise as aw
 from agewise.federation import local
-from agewise.federation.client import stand_in_noise
 from agewise.federation.journal import RunFolder, ledger_file
 from agewise.federation.sources import SimulatedRecords
+from agewise.mechanism import Laplace
 
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)
@@ -74,11 +74,10 @@ def test_guarantee_the_mean_loss_is_the_planned_gap(change):
 
 
 def test_rehearsals_would_notice_noise_that_is_a_third_off(monkeypatch):
-    def loud(seed, name):
-        true = stand_in_noise(seed, name)
-        return lambda value, reach, scale: true(value, reach, 1.3 * scale)
+    def loud(self, value, *, scale, rng):
+        return aw.seeded_laplace(value, scale=1.3 * scale, rng=rng)
 
-    monkeypatch.setattr(local, "stand_in_noise", loud)
+    monkeypatch.setattr(Laplace, "imitate", loud)
     loss = aw.rehearse(PLAN, 1_500, np.random.default_rng(2))
     assert loss - PLAN.gap > 4 * loss.standard_error
 

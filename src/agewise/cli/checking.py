@@ -43,7 +43,8 @@ def check_command(
     ledgers: Annotated[
         Path | None,
         typer.Option(
-            help="Of a run: folder of the clients' ledgers; default: where the run kept them."
+            help="Of a run: folder of the clients' ledgers, or one file; default: where the run "
+            "kept them."
         ),
     ] = None,
     as_json: JsonOption = False,

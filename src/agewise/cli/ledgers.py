@@ -16,8 +16,9 @@ from rich.markup import escape
 
 from agewise.cli.console import JsonOption, console, print_json
 from agewise.cli.layout import Column, print_table
+from agewise.errors import InvalidInput
 from agewise.privacy.account import Event
-from agewise.privacy.ledger import Ledger
+from agewise.privacy.accounts import read_ledger
 from agewise.privacy.standing import Standing
 from agewise.report.tables import counted
 
@@ -25,14 +26,27 @@ ledger_commands = typer.Typer(
     help="Look into a client's ledger: what was released, and what it adds up to.",
     no_args_is_help=True,
 )
-LedgerArgument = Annotated[Path, typer.Argument(help="The ledger file of a client.")]
+LedgerArgument = Annotated[Path, typer.Argument(help="The ledger file of a client, or of many.")]
+ClientOption = Annotated[
+    str | None, typer.Option("--client", help="Of a ledger of many: this client's account only.")
+]
+
+
+def _events(path: Path, client: str | None) -> list[Event]:
+    """The events of a ledger, checked: all, or those of one client."""
+    with read_ledger(path) as ledger:
+        if client is None:
+            return ledger.events()
+        events = [event for event in ledger.events() if event.client == client]
+    if not events:
+        raise InvalidInput("--client", repr(client), f"a client that {path} holds an account of")
+    return events
 
 
 @ledger_commands.command(epilog="Example: agewise ledger show north.ledger --json")
-def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
+def show(path: LedgerArgument, client: ClientOption = None, as_json: JsonOption = False) -> None:
     """List the events of a ledger, checked on the way. Never changes it."""
-    with Ledger.read(path) as ledger:
-        events = ledger.events()
+    events = _events(path, client)
     if as_json:
         print_json([_facts(event) for event in events])
         return
@@ -65,7 +79,8 @@ def show(path: LedgerArgument, as_json: JsonOption = False) -> None:
     print_table(screen, escape(str(path)), columns, rows)
     classical = math.fsum(event.classical_epsilon for event in events if event.private)
     screen.print(f"classical ε in all: {classical:.6g}", highlight=False)
-    _print_account(screen, events)
+    if len({event.client for event in events}) == 1:
+        _print_account(screen, events)
     screen.print(
         "Slots are the client's own time; noise scales are in the unit of its records.",
         highlight=False,
@@ -88,7 +103,7 @@ def _print_account(screen: Console, events: list[Event]) -> None:
 @ledger_commands.command(epilog="Example: agewise ledger verify north.ledger")
 def verify(path: LedgerArgument) -> None:
     """Check the file and its hash chain. Damage is reported, never repaired."""
-    with Ledger.read(path) as ledger:
+    with read_ledger(path) as ledger:
         count = ledger.verify()
     typer.echo(f"{path}: {counted(count, 'event')}, unchanged since written.")
 
@@ -96,11 +111,11 @@ def verify(path: LedgerArgument) -> None:
 @ledger_commands.command(epilog="Example: agewise ledger export north.ledger --csv > events.csv")
 def export(
     path: LedgerArgument,
+    client: ClientOption = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of JSON.")] = False,
 ) -> None:
     """Print all events for other programs, payloads in hexadecimal."""
-    with Ledger.read(path) as ledger:
-        rows = [{**_facts(event), "payload": event.payload.hex()} for event in ledger.events()]
+    rows = [{**_facts(event), "payload": event.payload.hex()} for event in _events(path, client)]
     if not as_csv:
         print_json(rows)
         return

@@ -95,7 +95,10 @@ def rounds_command(
         typer.Option(help="CSV or Parquet with client, slot, value; slots go on over rounds."),
     ] = None,
     ledgers: Annotated[
-        Path | None, typer.Option(help="Folder of the clients' ledgers, kept from run to run.")
+        Path | None,
+        typer.Option(
+            help="Folder of the clients' ledgers, kept from run to run, or one NAME.ledger for all."
+        ),
     ] = None,
     starts_at: StartsAtOption = 0,
     drop: DropOption = None,

@@ -55,12 +55,14 @@ from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
 from agewise.federation.handover import REPORT
 from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS, ledger_file
+from agewise.federation.ledgers import is_one_file, own_ledgers
 from agewise.federation.server import OnMissing, Step
 from agewise.federation.settings import Clock
 from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.simulation import Estimate
 from agewise.planning import Plan
 from agewise.planning import plan as make_plan
+from agewise.privacy.accounts import Accounts
 from agewise.privacy.ledger import Ledger
 from agewise.wording import listed
 
@@ -102,7 +104,10 @@ def run_command(
         typer.Option(help="CSV or Parquet with client, slot, value; otherwise simulated records."),
     ] = None,
     ledgers: Annotated[
-        Path | None, typer.Option(help="Folder of the clients' ledgers, kept from run to run.")
+        Path | None,
+        typer.Option(
+            help="Folder of the clients' ledgers, kept from run to run, or one NAME.ledger for all."
+        ),
     ] = None,
     starts_at: StartsAtOption = 0,
     max_aged_epsilon: MaxAgedOption = None,
@@ -352,7 +357,11 @@ def _released(folder: Path, settings: dict[str, Any], names: list[str]) -> set[s
     known = {json.loads(e["payload"])["client"] for e in entries if e["input"] == "received"}
     if settings["engine"] == "flower":
         return known
-    place = Path(settings["ledgers"] or folder / "ledgers")
+    place = Path(settings["ledgers"] or own_ledgers(folder, len(names)))
+    if is_one_file(place):
+        with suppress(AgewiseError), Accounts.read(place) as accounts:
+            known |= accounts.recorded(settings["run"]).keys()
+        return known
     for name in names:
         with suppress(AgewiseError), Ledger.read(ledger_file(place, name)) as ledger:
             if ledger.find(settings["run"]) is not None:

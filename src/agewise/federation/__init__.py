@@ -9,7 +9,8 @@ import numpy as np
 
 from agewise.errors import InvalidInput
 from agewise.federation.journal import RunFolder
-from agewise.federation.local import rehearse, resume_locally, run_locally
+from agewise.federation.local import resume_locally, run_locally
+from agewise.federation.rehearsing import rehearse
 from agewise.federation.result import RunResult, Watcher
 from agewise.federation.round_results import RoundsResult
 from agewise.federation.rounds import resume_rounds, run_rounds
@@ -61,7 +62,8 @@ def run(
     - `folder`: where the run lives (settings, journal, ledgers, record); `resume` goes on there.
       Without one, simulated records are accounted for in memory.
     - `sources`: a CSV or Parquet file of readings, or a `DataSource` per client; None: simulated.
-    - `ledgers`: a folder of ledgers that outlives the run, needed for real records (local engine).
+    - `ledgers`: a folder of ledgers that outlives the run, needed for real records (local engine);
+      or one file for all clients, if its name ends in .ledger.
     - `starts_at`: how many slots of the clients' own time lie before slot 1, so that releases of
       several runs line up.
     - `policy`: what each client allows itself in all (None: its target, for all its releases).

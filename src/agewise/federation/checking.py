@@ -32,7 +32,8 @@ from agewise.federation.statement import Statement
 from agewise.mechanism import MECHANISMS, Noised
 from agewise.planning import Plan
 from agewise.privacy.account import Event, Policy
-from agewise.privacy.ledger import Ledger
+from agewise.privacy.accounts import read_ledger
+from agewise.problem import Client, nameless
 from agewise.report.pages import without_looks
 from agewise.terms import terms
 
@@ -91,8 +92,10 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
     if answered and not server.knows_plans(answered):
         differences.append(Difference(f"{PLAN}: digest", plan.digest, ", ".join(sorted(answered))))
     accounts = _read_ledgers(place, settings, ledgers)
+    clients = {client.name: client for client in plan.problem.clients}
     for name, (upload, payload) in {**server.received, **server.late}.items():
-        differences += _check_upload(server, settings, accounts.get(name), upload, payload)
+        account = accounts.get(name)
+        differences += _check_upload(server, clients, settings, account, upload, payload)
     _check_proof(plan, as_told)
     found: list[Difference] = []
     draw = _recorded_draw(place, settings, found)
@@ -132,19 +135,23 @@ def _read_ledgers(
     """The events of each client, from whatever ledgers lie in the folder."""
     kept = Path(settings.ledgers) if settings.ledgers is not None else place
     top = Path(ledgers) if ledgers is not None else kept
-    if not top.is_dir():
+    if not top.exists():
         raise InvalidInput("ledgers", str(top), "a folder of ledgers", "Name it with --ledgers.")
     accounts: dict[str, tuple[Path, list[Event]]] = {}
-    for path in sorted(top.rglob("*.ledger")):
-        with Ledger.read(path) as ledger:
-            events = ledger.events()
-        if any(event.key == settings.run for event in events):
-            accounts[events[0].client] = (path, events)
+    for path in sorted(top.rglob("*.ledger")) if top.is_dir() else [top]:
+        by_client: dict[str, list[Event]] = {}
+        with read_ledger(path) as ledger:
+            for event in ledger.events():
+                by_client.setdefault(event.client, []).append(event)
+        for name, events in by_client.items():
+            if any(event.key == settings.run for event in events):
+                accounts[name] = (path, events)
     return accounts
 
 
 def _check_upload(
     server: Server,
+    clients: dict[str, Client],
     settings: Settings,
     account: tuple[Path, list[Event]] | None,
     upload: Upload,
@@ -163,14 +170,14 @@ def _check_upload(
             both = payload.decode(), event.payload.decode()
         yield Difference(f"{name}: upload", *both)
     problem = server.first_plan.problem
-    client = next(c for c in problem.clients if c.name == upload.client)
+    client = clients[upload.client]
     order = server.order_of(upload)
     starts_at = event.aggregate_at - upload.aggregate_at
     if settings.engine == "local" and starts_at != settings.starts_at:
         yield Difference(f"{name}: starts_at", settings.starts_at, starts_at)
     profile = replace(Profile.of(client, problem, Policy(), starts_at), mixing=upload.mixing)
     own = terms(
-        replace(client, weight=None),
+        nameless(client),
         profile.target(problem.calibration),
         problem.learner,
         problem.estimator,

@@ -17,6 +17,7 @@ from agewise.federation.checking import (
 from agewise.federation.handover import REPORT, rounds_page, rounds_pictures
 from agewise.federation.hearing import Hearing, later, releases_in, silent_round
 from agewise.federation.journal import PLAN, RECORD, STATEMENT
+from agewise.federation.ledgers import own_ledgers
 from agewise.federation.round_results import (
     Round,
     RoundsResult,
@@ -61,7 +62,7 @@ class _Check:
         self.plan, self.settings, self.count = load_rounds(place)
         problem = self.plan.problem
         self.every = problem.every or problem.aggregate_at
-        self.ledgers = ledgers or self.settings.ledgers or place / "ledgers"
+        self.ledgers = ledgers or self.settings.ledgers or own_ledgers(place, len(problem.clients))
         self.hearing = Hearing(problem) if can_listen(problem) else None
         self.training = training_of(self.plan)
         self.slots: dict[str, int] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -51,9 +52,8 @@ def refuse_claims(
     same = upload.noise_scale <= issued.noise_scale * (1 + ROOM)
     reach = math.inf
     if upload.noise_scale:
-        mechanism, failure = MECHANISMS[upload.mechanism], upload.classical_delta or 0.0
-        numbers = map(np.asarray, (upload.sensitivity, upload.noise_scale, failure))
-        reach = float(mechanism.spent(*numbers))
+        failure = upload.classical_delta or 0.0
+        reach = _spent(upload.mechanism, upload.sensitivity, upload.noise_scale, failure)
     if (
         upload.sensitivity < issued.sensitivity * least
         or (upload.sensitivity > 0 and classical < reach * least)
@@ -65,6 +65,11 @@ def refuse_claims(
         or upload.releases < 1
     ):
         raise BadMessage("false claim", "less than the plan implies")
+
+
+@lru_cache(maxsize=1024)  # clients alike claim alike
+def _spent(kind: str, sensitivity: float, scale: float, failure: float) -> float:
+    return float(MECHANISMS[kind].spent(*map(np.asarray, (sensitivity, scale, failure))))
 
 
 def refuse_outside(upload: Upload, issued: Assignment, release: Array) -> None:

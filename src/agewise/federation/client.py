@@ -16,7 +16,8 @@ from agewise.arrays import Array
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.messages import Order, RefusalReason, Upload
 from agewise.federation.profile import OrderRefused, Profile
-from agewise.federation.sources import DataSource, client_generator, member_counts
+from agewise.federation.seeding import client_generator
+from agewise.federation.sources import DataSource, member_counts
 from agewise.learning import average, averages, learner_of
 from agewise.mechanism import MECHANISMS, Noised
 from agewise.mechanism.laplace import LARGEST_SCALE
@@ -32,7 +33,7 @@ from agewise.privacy.composition import Total
 from agewise.privacy.ledger import Ledger, LedgerDamaged
 from agewise.privacy.pairwise import release_losses
 from agewise.privacy.standing import Standing
-from agewise.problem import Target
+from agewise.problem import Target, nameless
 from agewise.process import Process
 from agewise.terms import Terms
 from agewise.terms import terms as terms_for
@@ -43,6 +44,7 @@ __all__ = [
     "OrderRefused",
     "Profile",
     "announced_noise",
+    "asked_noise",
     "private_noise",
     "refusal_reason",
     "refuse_shift",
@@ -128,7 +130,7 @@ class ClientAgent:
         try:
             refuse_shift(client.process, profile.starts_at)
             terms = terms_for(
-                replace(client, weight=None),
+                nameless(client),
                 profile.target(order.calibration),
                 learner_of(order.learner),
                 order.estimator,
@@ -153,7 +155,7 @@ class ClientAgent:
         if self.ledger is not None and self.ledger.find(order.run) is not None:
             return
         self.source.check(order.collect_at, order.samples * order.members)
-        draft = release_event(self.profile, order, terms, _asked(order, terms))
+        draft = release_event(self.profile, order, terms, asked_noise(order, terms))
         if self.ledger is not None:
             self.ledger.refuse_stranger(draft)
         process = profile.client.process
@@ -202,7 +204,7 @@ class ClientAgent:
         return value
 
     def _release(self, order: Order, terms: Terms, value: Array, known: Sequence[Event]) -> Event:
-        scale = _asked(order, terms).scale
+        scale = asked_noise(order, terms).scale
         if order.noise == "server":  # as this client's own profile says, or it had refused
             noised = announced_noise(value, terms, scale, private=self.noise is private_noise)
         else:
@@ -315,7 +317,7 @@ def refuse_shift(process: Process, starts_at: int) -> None:
         )
 
 
-def _asked(order: Order, terms: Terms) -> Noised:
+def asked_noise(order: Order, terms: Terms) -> Noised:
     """The noise to be used, before it is drawn: the server's or the client's, whichever is more."""
     scale = max(order.noise_scale, terms.scale)
     return Noised(0.0, scale, _spent(terms, scale), private=True, failure=terms.classical_delta)

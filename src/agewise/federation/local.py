@@ -8,12 +8,12 @@ anew from the journal, and clients that have released already send the same byte
 from __future__ import annotations
 
 import contextlib
-import math
-import os
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,18 +28,22 @@ from agewise.federation.client import (
     stand_in_noise,
 )
 from agewise.federation.engine import Engine, Reply, Timetable
-from agewise.federation.journal import RunFolder, how_to_retry, ledger_file, probe_folder
+from agewise.federation.journal import RunFolder, how_to_retry
+from agewise.federation.ledgers import Ledgers, own_ledgers
 from agewise.federation.messages import Order
 from agewise.federation.one_draw import OneDraw
 from agewise.federation.result import RunResult, Watcher, conclude
 from agewise.federation.server import OnMissing, RunIncomplete, Server
 from agewise.federation.settings import Clock, Settings, make_settings
-from agewise.federation.sources import NOT_REHEARSED, DataSource, SimulatedRecords, load_readings
-from agewise.loss.simulation import Estimate, checked_generator
+from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
+from agewise.federation.together import Answer, Together, answer_or_error, groups_alike
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
-from agewise.privacy.ledger import Ledger
-from agewise.progress import Progress
+from agewise.privacy.accounts import Accounts
+from agewise.problem import likeness
+
+BATCH = 10_000
+"""Clients that answer at a time: as many are recorded in one transaction, and held at once."""
 
 
 def run_locally(
@@ -122,48 +126,6 @@ def resume_locally(
     return run.carry_out(place, watch)
 
 
-def rehearse(
-    plan: Plan,
-    repetitions: int = 1_000,
-    rng: np.random.Generator | None = None,
-    progress: Progress | None = None,
-) -> Estimate:
-    """Run a plan many times with simulated records and the stand-in; return the mean loss.
-
-    Every repetition goes through the whole protocol, but nothing is recorded. The mean estimates
-    `plan.gap`; refused where clients share a level. Cost grows with repetitions × clients.
-
-    >>> from agewise import plan, scenarios
-    >>> london = plan(scenarios.london())
-    >>> loss = rehearse(london, 200, np.random.default_rng(3))
-    >>> abs(loss - london.gap) < 4 * loss.standard_error
-    True
-    """
-    generator = checked_generator(rng)
-    count = whole("repetitions", repetitions, 2)
-    if (kind := plan.problem.known.kind) != "independent":
-        raise InvalidInput("plan", f"with {kind} knowledge", "independent records", NOT_REHEARSED)
-    losses = np.empty(count)
-    for index in range(count):
-        seed = int(generator.integers(2**63))
-        settings = Settings(run="rehearsal", seed=seed, stand_in=True)
-        run = LocalRun(plan, settings, None, None, recording=False)
-        losses[index] = run.carry_out(None, None).realised_loss
-        if progress is not None:
-            progress(index + 1, count)
-    error = float(losses.std(ddof=1)) / math.sqrt(count)
-    return Estimate(float(losses.mean()), error, count)
-
-
-def replay(plan: Plan, sources: Mapping[str, DataSource]) -> RunResult:
-    """Run a plan on recorded readings, with private noise, for back-tests: nothing is recorded.
-
-    The result must not leave the machine: no ledger knows of it.
-    """
-    settings = Settings(run="replay", seed=0, stand_in=False)
-    return LocalRun(plan, settings, sources, None, recording=False).carry_out(None, None)
-
-
 def refuse_stand_in(stand_in: bool, sources: Mapping[str, DataSource] | Path | str | None) -> None:
     """Real records must not be released with noise that a seed can take away again."""
     simulated = sources is None or (
@@ -186,9 +148,14 @@ class LocalTransport:
     """
 
     def __init__(
-        self, answer: Callable[[Order], bytes], clock: Clock, silent: Iterable[str]
+        self,
+        answer: Callable[[Order], bytes],
+        clock: Clock,
+        silent: Iterable[str],
+        together: Callable[[Sequence[Order]], Iterable[tuple[str, Answer]]] | None = None,
     ) -> None:
         self.answer, self.wall, self.silent = answer, clock == "wall", frozenset(silent)
+        self.together = self._one_by_one if together is None else together
         self.errors: dict[str, AgewiseError] = {}
         """What clients have to say about their refusals; that is for this machine only."""
         self._queue: dict[str, tuple[Order, float]] = {}
@@ -201,19 +168,23 @@ class LocalTransport:
                 self._queue[order.client] = (order, until)
 
     def poll(self) -> Iterator[Reply]:
-        """Have the clients carry their orders out, one by one."""
+        """Have the clients carry their orders out: one by one, or those of a batch together."""
         while self._queue:
-            name = next(iter(self._queue))
-            order, until = self._queue.pop(name)
-            if self.now() >= until:
-                continue
-            try:
-                payload = self.answer(order)
-            except AgewiseError as error:
-                self.errors[name] = error
-                yield Reply(name, refusal=refusal_reason(error))
-            else:
-                yield Reply(name, payload)
+            names = list(itertools.islice(self._queue, BATCH))
+            if self.together == self._one_by_one:
+                names = names[:1]
+            taken = [self._queue.pop(name) for name in names]
+            orders = [order for order, until in taken if self.now() < until]
+            for name, answer in self.together(orders):
+                if isinstance(answer, AgewiseError):
+                    self.errors[name] = answer
+                    yield Reply(name, refusal=refusal_reason(answer))
+                else:
+                    yield Reply(name, answer)
+
+    def _one_by_one(self, orders: Sequence[Order]) -> Iterator[tuple[str, Answer]]:
+        for order in orders:
+            yield order.client, answer_or_error(self.answer, order)
 
     def now(self) -> float:
         """The time, or what the virtual clock shows."""
@@ -251,14 +222,24 @@ class LocalRun:
         if settings.readings is not None:
             sources = load_readings(settings.readings, self.problem.aggregate_at)
         self.sources = sources
-        self.ledgers = self._ledger_folder(None if place is None else place.path)
-        self.in_memory: dict[str, Ledger] = {}
+        self.ledgers = self._ledgers(None if place is None else place.path)
         self.clipped: dict[str, int] = {}
+        self._profiles: dict[Any, Profile] = {}
 
-    def _ledger_folder(self, folder: Path | None) -> Path | None:
+    def _ledgers(self, folder: Path | None) -> Ledgers:
+        where = None if folder is None else own_ledgers(folder, len(self.clients))
         if self.settings.ledgers is not None:
-            return Path(self.settings.ledgers)
-        return None if folder is None else folder / "ledgers"
+            where = Path(self.settings.ledgers)
+        return Ledgers(where, recording=self.recording or where is not None)
+
+    def profile(self, name: str) -> Profile:
+        """What a client knows and demands, worked out once for those alike."""
+        client, settings = self.clients[name], self.settings
+        kind = likeness(client)
+        if kind not in self._profiles:
+            made = Profile.of(client, self.problem, settings.policy, settings.starts_at)
+            self._profiles[kind] = made
+        return replace(self._profiles[kind], client=client)
 
     def source(self, name: str) -> DataSource:
         if self.sources is None:
@@ -275,29 +256,17 @@ class LocalRun:
     @contextlib.contextmanager
     def agent(self, name: str, *, preparing: bool = False) -> Iterator[ClientAgent]:
         """A client with its ledger open; while preparing, only if it has one already."""
-        settings, problem = self.settings, self.problem
-        profile = Profile.of(self.clients[name], problem, settings.policy, settings.starts_at)
+        settings = self.settings
         noise = stand_in_noise(settings.seed, name) if settings.stand_in else private_noise
-        ledger = None
-        if self.ledgers is not None:
-            path = ledger_file(self.ledgers, name)
-            ledger = Ledger(path) if os.path.lexists(path) or not preparing else None
-        elif self.recording and not preparing:
-            ledger = self.in_memory.get(name) or Ledger(None)
-            self.in_memory[name] = ledger
-        try:
-            yield ClientAgent(profile, self.source(name), ledger, noise)
-        finally:
-            if ledger is not None and self.ledgers is not None:
-                ledger.close()
+        with self.ledgers.of(name, preparing=preparing) as ledger:
+            yield ClientAgent(self.profile(name), self.source(name), ledger, noise)
 
     def prepare(self, folder: Path | None) -> None:
         """Refuse, before anything is released or written, what cannot end well."""
-        self.ledgers = self._ledger_folder(folder)
+        self.ledgers = self._ledgers(folder)
         if folder is not None:
             RunFolder.refuse_used(folder)
-        if self.ledgers is not None:
-            probe_folder("ledgers", self.ledgers)
+        self.ledgers.probe()
         for client in self.problem.clients:
             refuse_shift(client.process, self.settings.starts_at)
         self.rehearse()
@@ -306,21 +275,32 @@ class LocalRun:
         """Raise what a client will refuse, before anybody releases."""
         if self.settings.on_missing != "fail":
             return  # a client that cannot answer is then missing, and the run goes on
+        gone, accounts = set(self.settings.drop), self.ledgers.many(preparing=True)
         for slot in range(self.server.closed + 1, self.problem.aggregate_at + 1):
-            for order in self.server.orders(slot):
-                if order.client not in self.settings.drop:
+            orders = [order for order in self.server.orders(slot) if order.client not in gone]
+            for group in groups_alike(orders, self.clients):
+                first = None
+                begun = set() if accounts is None else accounts.begun(o.client for o in group)
+                for order in group:
+                    # Whoever has released nothing is told what the first of those alike was told.
+                    if first is not None and not self.ledgers.apart and order.client not in begun:
+                        records = order.samples * order.members
+                        self.source(order.client).check(order.collect_at, records)
+                        continue
                     with self.agent(order.client, preparing=True) as agent:
                         agent.rehearse(order)
+                    first = order if order.client not in begun else first
 
     def carry_out(self, place: RunFolder | None, watch: Watcher | None) -> RunResult:
         """Go through the slots that are still open, and publish."""
         settings = self.settings
-        transport = LocalTransport(self.answer, settings.clock, settings.drop)
+        waiting = settings.clock == "wall" and settings.own_sources  # one must not make others late
+        together = None if self.ledgers.apart or waiting else self.answer_together
+        transport = LocalTransport(self.answer, settings.clock, settings.drop, together)
         seconds = settings.slot_seconds if settings.clock == "wall" else None
         timetable = Timetable(settings.started, seconds)
         try:
-            if self.ledgers is not None:
-                self.ledgers.mkdir(parents=True, exist_ok=True)
+            self.ledgers.make()
             Engine(self.server, transport, place, watch).carry_out(timetable)
             try:
                 return conclude(self.server, place, self.source, self.clipped, self._draw(place))
@@ -329,8 +309,7 @@ class LocalRun:
         finally:
             if place is not None:
                 place.close()
-            for ledger in self.in_memory.values():
-                ledger.close()
+            self.ledgers.close()
 
     def _draw(self, place: RunFolder | None) -> OneDraw:
         """The server's noise: recorded, unless the run leaves nothing behind."""
@@ -348,6 +327,27 @@ class LocalRun:
                 self.clipped[order.client] = agent.clipped
             return payload
 
+    def answer_together(self, orders: Sequence[Order]) -> Iterator[tuple[str, Answer]]:
+        """Have many clients carry their orders out, those alike as arrays, in one transaction."""
+        accounts = self.ledgers.many()
+        try:
+            with contextlib.nullcontext() if accounts is None else accounts.together():
+                answers = self._answers(orders, accounts)
+        except AgewiseError as error:  # of the file with all accounts: nothing was recorded
+            answers = dict.fromkeys((order.client for order in orders), error)
+        for order in orders:
+            yield order.client, answers[order.client]
+
+    def _answers(self, orders: Sequence[Order], accounts: Accounts | None) -> dict[str, Answer]:
+        seed = self.settings.seed if self.settings.stand_in else None
+        answers: dict[str, Answer] = {}
+        for group in groups_alike(orders, self.clients):
+            profile = self.profile(group[0].client)
+            alike = Together(profile, seed, accounts, self.source, self.answer)
+            answers |= alike.answer(group)
+            self.clipped |= alike.clipped
+        return answers
+
     def _explained(
         self, failure: RunIncomplete, errors: Mapping[str, AgewiseError], place: RunFolder | None
     ) -> AgewiseError:
@@ -362,8 +362,8 @@ class LocalRun:
     def refuse_other_uploads(self) -> None:
         """What the journal says was uploaded must be what the clients' ledgers hold."""
         for name, (_, payload) in self.server.received.items():
-            with self.agent(name) as agent:
-                stored = None if agent.ledger is None else agent.ledger.find(self.settings.run)
+            with self.ledgers.of(name) as ledger:
+                stored = None if ledger is None else ledger.find(self.settings.run)
             if stored is None or stored.payload != payload:
                 raise InvalidInput(
                     "journal",

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from agewise.errors import InvalidInput
-from agewise.federation.journal import SETTINGS, RunFolder, ledger_file
+from agewise.federation.journal import SETTINGS, RunFolder
+from agewise.federation.ledgers import Ledgers, own_ledgers
 from agewise.federation.local import LocalRun, resume_locally
 from agewise.federation.result import RunResult, Watcher
 from agewise.federation.settings import Settings
 from agewise.federation.sources import DataSource, RoundRecords, Shifted
 from agewise.planning import Plan
-from agewise.privacy.ledger import Ledger
 
 
 class Carrier(Protocol):
@@ -44,7 +43,8 @@ class LocalRounds:
         sources: Mapping[str, DataSource] | None,
     ) -> None:
         self.plan, self.place, self.sources = plan, place, sources
-        self.ledgers = settings.ledgers or str((place / "ledgers").absolute())
+        own = own_ledgers(place, len(plan.problem.clients)).absolute()
+        self.ledgers = settings.ledgers or str(own)
         self.paths = {c.name: RoundRecords(c, settings.seed) for c in plan.problem.clients}
 
     def carry_out(
@@ -66,19 +66,19 @@ class LocalRounds:
 
         The clients would send the same means, and a second draw would tell more of them.
         """
+        ledgers = Ledgers(Path(self.ledgers))
         for client in self.plan.problem.clients:
-            path = ledger_file(Path(self.ledgers), client.name)
-            if not os.path.lexists(path):
-                continue
-            with Ledger(path) as ledger:
-                sent = ledger.find(run) is not None
+            with ledgers.of(client.name, preparing=True) as ledger:
+                sent = ledger is not None and ledger.find(run) is not None
             if sent:
+                ledgers.close()
                 raise InvalidInput(
                     "run folder",
                     f"{folder} is missing, though client {client.name!r} has sent its mean",
                     "the folder, with the server's ledger",
                     "Restore it, or start a new run: nothing may be drawn twice.",
                 )
+        ledgers.close()
 
     def records(self, before: int) -> Mapping[str, DataSource]:
         """The sources that were given, later on; or simulated records."""

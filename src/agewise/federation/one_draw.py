@@ -19,7 +19,7 @@ import numpy as np
 
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.messages import Upload
-from agewise.federation.sources import client_generator
+from agewise.federation.seeding import client_generator
 from agewise.mechanism import MECHANISMS, Noised
 from agewise.planning import Plan
 from agewise.privacy.account import Event, now

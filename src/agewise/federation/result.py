@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 from agewise.arrays import Array
+from agewise.documents import as_json
 from agewise.federation.journal import RECORD, STATEMENT, RunFolder
 from agewise.federation.one_draw import Sum
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
-from agewise.federation.sources import DataSource, SimulatedRecords, present_mean
+from agewise.federation.sources import DataSource, SimulatedRecords, present_means
 from agewise.federation.statement import Statement, published
 from agewise.federation.training import training_of
 from agewise.learning import RidgeModel, judged
@@ -146,12 +146,12 @@ class RunResult:
             "missing": dict(self.missing),
             "rejected": dict(self.rejected),
             "statement": self.statement.to_dict(),
-            "steps": [asdict(step) for step in self.steps],
+            "steps": [vars(step).copy() for step in self.steps],
         }
 
     def to_json(self) -> str:
         """Return the run record as a JSON document."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+        return as_json(self.to_dict())
 
 
 def conclude(
@@ -210,7 +210,7 @@ def _model(plan: Plan, outcome: Outcome, missing: Collection[str]) -> Any:
 def _write_record(place: RunFolder, record: dict[str, Any]) -> None:
     if place.failures:
         record["earlier_failures"] = place.failures
-    place.write(RECORD, json.dumps(record, indent=2, allow_nan=False))
+    place.write(RECORD, as_json(record))
 
 
 def failed_record(server: Server, statement: Statement, why: str) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def failed_record(server: Server, statement: Statement, why: str) -> dict[str, A
         "complete": False,
         "failure": why,
         "rejected": dict(server.rejected),
-        "steps": [asdict(step) for step in server.steps],
+        "steps": [vars(step).copy() for step in server.steps],
         "statement": statement.to_dict(),
     }
 
@@ -236,17 +236,16 @@ def _realised(
     trained = is_trained(problem)
     if trained and problem.rounds != 1:
         return None  # no round of a training has a loss of its own
-    clients = {client.name: client for client in problem.clients}
-    truth: Any = 0.0
-    for name, weight, collect_at in outcome.target:
-        records = source(name)
-        if not isinstance(records, SimulatedRecords):
+    sources = {}
+    for name, _, _ in outcome.target:
+        sources[name] = source(name)
+        if not isinstance(sources[name], SimulatedRecords):
             return None  # what real records are now is nobody's business
-        client = clients[name]
-        table = problem.learner.table(client.process.states)
-        truth = truth + weight * present_mean(
-            records, client, collect_at, problem.aggregate_at, table
-        )
+    collected = {name: collect_at for name, _, collect_at in outcome.target}
+    present = present_means(problem, sources, collected)
+    truth: Any = 0.0
+    for name, weight, _ in outcome.target:
+        truth = truth + weight * present[name]
     off = np.asarray(outcome.aggregate) - truth
     if trained:
         errors = [np.square(one.first @ off).sum() for one in rehearsals(problem)]

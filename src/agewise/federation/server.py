@@ -21,6 +21,7 @@ from agewise.federation.averages import best_estimate, weighted_mean
 from agewise.federation.claims import refuse_claims, refuse_outside
 from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
 from agewise.federation.one_draw import Sum, sum_up
+from agewise.federation.orders import Orders
 from agewise.federation.statement import Statement, published, state_privacy
 from agewise.planning import Assignment, Plan, price, replan
 from agewise.problem import Client
@@ -92,6 +93,7 @@ class Server:
         self._names = set(self._clients)
         self.refused: dict[str, str] = {}
         self._issued: dict[tuple[str, str], Assignment] = {}
+        self._orders = Orders(run, plan.problem)
         self._adopt(plan)
 
     def orders(self, slot: int) -> list[Order]:
@@ -108,29 +110,8 @@ class Server:
         return bool(digests & {digest for digest, _ in self._issued})
 
     def _order(self, digest: str, one: Assignment) -> Order:
-        problem = self.first_plan.problem
-        return Order(
-            run=self.run,
-            client=one.client,
-            plan=digest,
-            collect_at=one.collect_at,
-            aggregate_at=problem.aggregate_at,
-            samples=self._clients[one.client].samples,
-            members=self._clients[one.client].members,
-            epsilon=self._targets[one.client].epsilon,
-            mixing=problem.mixing,
-            estimator=problem.estimator,
-            calibration=problem.calibration,
-            learner=problem.learner.to_dict(),
-            mechanism=problem.mechanism,
-            delta=problem.delta or 0.0,
-            noise=problem.noise,
-            noise_scale=one.noise_scale,
-            rounds=self._targets[one.client].rounds,
-            every=self._targets[one.client].every,
-            promise=problem.promise,
-            fingerprint=one.fingerprint,
-        )
+        client, target = self._clients[one.client], self._targets[one.client]
+        return self._orders.order(digest, one, client, target)
 
     def receive(self, payload: bytes, slot: int, sender: str | None = None) -> str | None:
         """Take an upload that arrived in a slot; return why it was rejected, None if it was not.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +12,8 @@ from numpy.typing import NDArray
 from agewise.arrays import Array, draw_states, nearest_states
 from agewise.checks import finite_array
 from agewise.errors import InvalidInput
-from agewise.problem import Client
+from agewise.federation.seeding import client_generator, client_generators
+from agewise.problem import Client, Problem, likeness
 
 BLOCK = 2**14
 """Members of a gateway whose records are drawn at a time."""
@@ -34,12 +34,6 @@ class DataSource(Protocol):
     def collect(self, slot: int, samples: int) -> Array:
         """Return `samples` records as they are in `slot`, or raise `InvalidInput`."""
         ...
-
-
-def client_generator(seed: int, name: str, purpose: str) -> np.random.Generator:
-    """Return a client's own generator, whatever the order in which clients are served."""
-    digest = hashlib.sha256(f"{purpose}\0{name}".encode()).digest()
-    return np.random.default_rng([seed, int.from_bytes(digest[:16])])
 
 
 def round_seed(seed: int, number: int) -> int:
@@ -101,9 +95,7 @@ class SimulatedRecords:
         """The records of many members, `samples` each, as counts by state `[m, S]`, in blocks."""
         law = np.cumsum(self.client.law_at(slot))
         for chance in self._chances(samples, members, block):
-            scaled = chance * law[-1]
-            above = [np.count_nonzero(scaled >= one, axis=1) for one in law]
-            yield -np.diff(np.stack([np.full(len(chance), samples), *above]), axis=0).T
+            yield _by_state(chance, law)
 
     def present_of_all(
         self, collect_at: int, aggregate_at: int, samples: int, members: int, table: Array
@@ -138,6 +130,44 @@ class SimulatedRecords:
         return draw_states(np.broadcast_to(law, (samples, law.size)), rng), rng
 
 
+def _by_state(chance: Array, law: Array) -> NDArray[np.int64]:
+    """How many of each row of chances `[m, n]` give each state of a law, summed up: `[m, S]`."""
+    scaled = chance * law[-1]
+    above = [np.count_nonzero(scaled >= one, axis=1) for one in law]
+    return -np.diff(np.stack([np.full(len(chance), chance.shape[1]), *above]), axis=0).T
+
+
+def counts_of_each(client: Client, names: Sequence[str], seed: int, slot: int) -> NDArray[np.int64]:
+    """What `SimulatedRecords.collect` gives each of many clients alike, as counts by state."""
+    return _by_state(_chances_of_each(names, seed, client.samples), np.cumsum(client.law_at(slot)))
+
+
+def present_of_each(
+    client: Client,
+    names: Sequence[str],
+    seed: int,
+    collect_at: int,
+    aggregate_at: int,
+    table: Array,
+) -> Array:
+    """What `SimulatedRecords.present` says of each of many clients alike, `[m, d]`."""
+    samples, law = client.samples, np.cumsum(client.law_at(collect_at))
+    chances = _chances_of_each(names, seed, 2 * samples)
+    drawn = (chances[:, :samples, None] * law[-1] >= law).sum(axis=2)
+    moved = np.cumsum(client.process.kernel(collect_at, aggregate_at), axis=1)[drawn]
+    later = (chances[:, samples:, None] * moved[..., -1:] >= moved).sum(axis=2)
+    means = [column[later].mean(axis=1) for column in np.ascontiguousarray(table.T)]
+    return np.stack(means, axis=1)
+
+
+def _chances_of_each(names: Sequence[str], seed: int, number: int) -> Array:
+    chances = np.empty((len(names), number))
+    generators = client_generators(seed, names, "records")
+    for row, rng in zip(chances, generators, strict=True):
+        rng.random(out=row)
+    return chances
+
+
 def present_mean(
     records: SimulatedRecords, client: Client, collect_at: int, aggregate_at: int, table: Array
 ) -> Array:
@@ -145,6 +175,31 @@ def present_mean(
     if client.members == 1 or isinstance(records, LaterRecords):
         return records.present(collect_at, aggregate_at, client.samples, table)
     return records.present_of_all(collect_at, aggregate_at, client.samples, client.members, table)
+
+
+def present_means(
+    problem: Problem, sources: Mapping[str, Any], collected: Mapping[str, int]
+) -> dict[str, Array]:
+    """What clients' simulated records, collected in these slots, mean in the aggregation slot."""
+    last, present, groups = problem.aggregate_at, {}, {}  # type: ignore[var-annotated]
+    table_of = problem.learner.table
+    for client in problem.clients:
+        if client.name not in collected:
+            continue
+        records, slot = sources[client.name], collected[client.name]
+        if type(records) is SimulatedRecords and client.members == 1:
+            groups.setdefault((likeness(client), records.seed, slot), []).append(client)
+        else:
+            present[client.name] = present_mean(
+                records, client, slot, last, table_of(client.process.states)
+            )
+    for (_, seed, slot), alike in groups.items():
+        table = table_of(alike[0].process.states)
+        for start in range(0, len(alike), 1000):
+            names = [client.name for client in alike[start : start + 1000]]
+            means = present_of_each(alike[0], names, seed, slot, last, table)
+            present |= dict(zip(names, means, strict=True))
+    return present
 
 
 class RoundRecords:

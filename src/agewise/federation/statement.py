@@ -7,8 +7,9 @@ import html
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from agewise.federation.messages import Upload
@@ -157,7 +158,7 @@ class Statement:
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.to_markdown())}</pre>"
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A fingerprint of the whole statement, to quote beside the model."""
         return hashlib.sha256(json.dumps(self._body(), sort_keys=True).encode()).hexdigest()
@@ -167,8 +168,8 @@ class Statement:
         return {"version": VERSION, **self._body(), "digest": self.digest}
 
     def _body(self) -> dict[str, Any]:
-        body = asdict(self)
-        body["clients"] = [in_words(row) for row in body["clients"]]
+        body = {one.name: getattr(self, one.name) for one in fields(self)}
+        body["clients"] = [in_words(vars(row)) for row in self.clients]
         return body
 
     def to_markdown(self) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agewise.arrays import Array
 from agewise.checks import whole
 from agewise.errors import InvalidInput
-from agewise.federation.local import replay
+from agewise.federation.rehearsing import replay
 from agewise.federation.sources import RecordedReadings
 from agewise.fitting.laws import WEEK, window_starts
 from agewise.fitting.states import States

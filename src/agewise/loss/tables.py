@@ -20,7 +20,7 @@ from agewise.knowledge.one_draw import collapsed
 from agewise.learning import Learner, counts_together, judged, release_step
 from agewise.loss.training import is_trained, rehearsals, training_tables
 from agewise.mechanism import MECHANISMS
-from agewise.problem import Client, Problem
+from agewise.problem import Client, Problem, likeness
 from agewise.terms import SlotTable, slot_table
 
 
@@ -53,7 +53,7 @@ def cost_tables(problem: Problem) -> CostTables:
 
 @lru_cache(maxsize=16)
 def _cost_tables(problem: Problem) -> CostTables:
-    alike = [_likeness(c) for c in problem.clients]
+    alike = [likeness(c) for c in problem.clients]
     kinds = dict(zip(alike, problem.clients, strict=True))  # clients alike share their tables
     known = {key: slot_table(client, problem) for key, client in kinds.items()}
     learner = problem.learner
@@ -82,12 +82,6 @@ def _cost_tables(problem: Problem) -> CostTables:
     bias = bias[..., 0] if bias.shape[2] == 1 else bias
     u = spread.copy() if problem.noise == "server" else spread + noise
     return CostTables(frozen(u), frozen(bias), frozen(spread), slots)
-
-
-def _likeness(client: Client) -> tuple[Any, ...]:
-    """What clients that share their tables have in common."""
-    own = (client.law, client.samples, client.epsilon, client.turn, client.members)
-    return client.process.fingerprint, *own
 
 
 def noise_power(problem: Problem, client: Client, scale: ArrayLike) -> Array:
@@ -125,7 +119,7 @@ def all_moments(
     """
     known: dict[Any, tuple[SlotTable, Moments, Asked]] = {}  # clients alike share what they can
     for place, client in enumerate(problem.clients):
-        key = _likeness(client)
+        key = likeness(client)
         if key not in known:
             table = slot_table(client, problem, slots) if tables is None else tables[place]
             values, release = problem.learner.table(client.process.states), table.release_rows

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -148,8 +149,16 @@ def draw_in_pieces(make: Callable[[int], Any], payload: list[Any]) -> list[Any]:
 
 @cache
 def opendp() -> Any:
-    """OpenDP, loaded when it is first needed: a third of a second."""
-    import opendp.prelude as dp  # noqa: PLC0415
+    """OpenDP, loaded when it is first needed.
 
-    dp.enable_features("contrib")
-    return dp
+    Not by its prelude, which loads scikit-learn and SciPy's statistics too where they are there.
+    """
+    from opendp import combinators, domains, measurements, metrics  # noqa: PLC0415
+    from opendp.mod import enable_features  # noqa: PLC0415
+
+    enable_features("contrib")
+    return SimpleNamespace(**vars(domains), **_distances(metrics), m=measurements, c=combinators)
+
+
+def _distances(metrics: Any) -> dict[str, Any]:
+    return {name: one for name, one in vars(metrics).items() if name.endswith("_distance")}

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,13 +174,15 @@ class Plan:
             "bound_evaluation": self.bound_evaluation,
             "complete": self.complete,
             "notes": list(self.notes),
-            "assignments": [in_words(vars(a).copy()) for a in self.assignments],
+            "assignments": [in_words(vars(a)) for a in self.assignments],
             "proof": proof_to_data(self.proof),
         }
 
     def to_json(self) -> str:
         """Return the plan as a JSON document, which `from_json` reads back to an equal plan."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+        from agewise.documents import as_json  # noqa: PLC0415  (pydantic is slow to import)
+
+        return as_json(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -194,7 +197,7 @@ class Plan:
 
         return read_plan(text)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A fingerprint of the whole plan, by which messages refer to it."""
         text = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)

@@ -18,7 +18,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import overload
+from typing import Self
 
 from numpy.typing import ArrayLike
 
@@ -34,6 +34,9 @@ from agewise.privacy.rows import (
     NUMBER,
     SCHEMA,
     SELECT,
+    TABLES,
+    Known,
+    advice_on,
     connect,
     create_tables,
     event_of,
@@ -45,6 +48,21 @@ from agewise.process import Process
 
 WRITE_AHEAD = b"\x02\x02"
 """Bytes 18 and 19 of an SQLite file that keeps a write-ahead log, as schemas 1 and 2 did."""
+
+
+def account_after(
+    policy: Policy,
+    known: Sequence[Event],
+    new: Event,
+    process: Process,
+    method: Method,
+    law: ArrayLike | None,
+) -> str:
+    """Refuse an event that the policy does not allow; return the account that it carries on."""
+    enforce(policy, known, new, process, method, law)
+    carried = policy.promise is not None and law is None
+    after = standing_after(known, new, process, method) if carried else None
+    return "" if after is None else after.write()
 
 
 class LedgerDamaged(AgewiseError):
@@ -59,6 +77,7 @@ class Ledger:
     `Ledger(None)` lives in memory: for simulated records only, since it forgets.
     """
 
+    schema, tables = str(SCHEMA), TABLES
     advice = (
         "nothing is released from it. Set it aside and count its client's budget as spent: an "
         "older copy would forget what was released since."
@@ -69,7 +88,7 @@ class Ledger:
         try:
             if path is None:
                 self._database = connect(":memory:")
-                create_tables(self._database)
+                create_tables(self._database, self.schema, self.tables)
             else:
                 if not self.path.exists():
                     self._begin()
@@ -84,7 +103,7 @@ class Ledger:
         try:
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o600))
             database = connect(str(draft))
-            create_tables(database)
+            create_tables(database, self.schema, self.tables)
             database.close()
             with contextlib.suppress(FileExistsError):  # another process was faster
                 os.link(draft, self.path)
@@ -105,7 +124,7 @@ class Ledger:
             self._database.execute("ROLLBACK")
 
     @classmethod
-    def read(cls, path: Path | str) -> Ledger:
+    def read(cls, path: Path | str) -> Self:
         """Open an existing ledger for reading only, and check it."""
         self = cls.__new__(cls)
         self.path = Path(path).absolute()
@@ -145,7 +164,7 @@ class Ledger:
         """Close the file. Everything recorded is on disk already."""
         self._database.close()
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -160,10 +179,10 @@ class Ledger:
         """The events, each read when it is asked for, and held against its hash."""
         with self._suspecting():
             count, last = self._head()
-            end = self._database.execute("SELECT max(number) FROM events").fetchone()[0] or 0
+            end = self._end()
         if end != count or (count and self.at(count).hash != last):
             raise self._damaged("its last events are missing")
-        return _Known(self, count)
+        return Known(count, self.at, self.events)
 
     def find(self, key: str) -> Event | None:
         """The event with this key, if it was ever recorded."""
@@ -222,10 +241,7 @@ class Ledger:
         """
 
         def check(known: Sequence[Event], new: Event) -> str:
-            enforce(policy, known, new, process, method, law)
-            carried = policy.promise is not None and law is None
-            after = standing_after(known, new, process, method) if carried else None
-            return "" if after is None else after.write()
+            return account_after(policy, known, new, process, method, law)
 
         return self.record(key, make, check)
 
@@ -262,7 +278,7 @@ class Ledger:
             if not self._names():
                 raise self._damaged("it holds no ledger")
             meta = dict(self._database.execute("SELECT key, value FROM meta").fetchall())
-            if meta.get("schema") != str(SCHEMA):
+            if meta.get("schema") != self.schema:
                 raise self._of_schema(str(meta.get("schema")))
             state = self._database.execute("PRAGMA integrity_check").fetchone()[0]
             if state != "ok":
@@ -297,6 +313,10 @@ class Ledger:
             raise self._damaged("its last events are missing")
         return number
 
+    def _end(self) -> int:
+        """The number of the last event that is there."""
+        return int(self._database.execute("SELECT max(number) FROM events").fetchone()[0] or 0)
+
     def _head(self) -> tuple[int, str]:
         head = self._database.execute("SELECT value FROM meta WHERE key = 'head'").fetchone()
         if head is None:
@@ -320,10 +340,13 @@ class Ledger:
         numbered = replace(new, number=len(known) + 1, hash="")
         event = replace(numbered, hash=hash_of(numbered, previous))
         self._database.execute(INSERT, row_of(event, previous))
+        self._note_head(event)
+        return event
+
+    def _note_head(self, event: Event) -> None:
         self._database.execute(
             "INSERT OR REPLACE INTO meta VALUES ('head', ?)", (f"{event.number} {event.hash}",)
         )
-        return event
 
     def _rows(self, which: str, *values: str | int) -> Iterator[tuple[Event, str]]:
         for row in self._database.execute(f"{SELECT} {which}", values):
@@ -367,33 +390,11 @@ class Ledger:
         return InvalidInput(
             "ledger",
             f"{self.path} of schema {schema}",
-            f"schema {SCHEMA}",
-            f"{why} Keep the file as it is, and use the release of Agewise that wrote it, or begin "
-            "another and count what this one holds as spent.".lstrip(),
+            f"schema {self.schema}",
+            f"{why} {advice_on(schema)}".lstrip(),
         )
 
     def _damaged(self, what: str) -> LedgerDamaged:
         return LedgerDamaged(
             f"ledger {self.path} is damaged: {what}. It is not repaired, and {self.advice}"
         )
-
-
-class _Known(Sequence[Event]):
-    """The events of a ledger, oldest first: each is read when it is asked for."""
-
-    def __init__(self, ledger: Ledger, count: int) -> None:
-        self._ledger, self._count = ledger, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[Event]:
-        return iter(self._ledger.events())
-
-    @overload
-    def __getitem__(self, place: int) -> Event: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Event]: ...
-    def __getitem__(self, place: int | slice) -> Event | list[Event]:
-        numbers = range(1, self._count + 1)[place]
-        return self._ledger.at(numbers) if isinstance(numbers, int) else list(self)[place]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, overload
 
 from agewise.privacy.events import NUMBERS, Event
 
@@ -16,7 +16,7 @@ GENESIS = "0" * 64
 PATIENCE = 30.0
 """Seconds to wait for another process that writes to the same ledger."""
 
-_TABLES = """
+TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE events (
   number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, client TEXT NOT NULL,
@@ -64,14 +64,26 @@ def connect(where: str) -> sqlite3.Connection:
     return database
 
 
-def create_tables(database: sqlite3.Connection) -> None:
+def advice_on(schema: str) -> str:
+    """What to do about a file of another schema."""
+    if schema.startswith(f"{SCHEMA}"):
+        return "One holds the account of one client, the other those of many."
+    return (
+        "Keep the file as it is, and use the release of Agewise that wrote it, or begin "
+        "another and count what this one holds as spent."
+    )
+
+
+def create_tables(
+    database: sqlite3.Connection, schema: str = str(SCHEMA), tables: str = TABLES
+) -> None:
     """Write the tables of an empty ledger."""
     database.execute("BEGIN IMMEDIATE")
-    for statement in _TABLES.strip().split(";\n"):
+    for statement in tables.strip().split(";\n"):
         database.execute(statement)
     database.executemany(
         "INSERT INTO meta VALUES (?, ?)",
-        [("schema", str(SCHEMA)), ("head", f"0 {GENESIS}")],
+        [("schema", schema), ("head", f"0 {GENESIS}")],
     )
     database.execute("COMMIT")
 
@@ -99,8 +111,57 @@ def event_of(values: Sequence[Any]) -> tuple[Event, str]:
 
 def hash_of(event: Event, previous: str) -> str:
     """The hash of an event that follows another."""
+    body = json.dumps(_hashed(event), sort_keys=True).encode() + b"\n" + event.payload
+    return hashlib.sha256(previous.encode() + b"\n" + body).hexdigest()
+
+
+def _hashed(event: Event) -> dict[str, Any]:
+    """What of an event its hash is made of, but for the payload."""
     facts = {k: v for k, v in vars(event).items() if k not in ("hash", "payload")}
     for name in NUMBERS:
         facts[name] = float(facts[name]).hex()
-    body = json.dumps(facts, sort_keys=True).encode() + b"\n" + event.payload
-    return hashlib.sha256(previous.encode() + b"\n" + body).hexdigest()
+    return facts
+
+
+def first_rows(event: Event, payloads: Mapping[str, bytes]) -> Iterator[list[Any]]:
+    """The rows of first events that are alike but for the client and its payload.
+
+    Each is what `row_of` gives for the event with that client, payload and `hash_of` it.
+    """
+    row = row_of(replace(event, number=1), GENESIS)
+    places = [COLUMNS.index(name) for name in ("client", "payload", "hash")]
+    facts = _hashed(replace(event, number=1))
+    before = json.dumps({k: v for k, v in facts.items() if k < "client"}, sort_keys=True)
+    after = json.dumps({k: v for k, v in facts.items() if k > "client"}, sort_keys=True)
+    head = f'{GENESIS}\n{before[:-1]}, "client": '.encode()
+    tail = f", {after[1:]}\n".encode()
+    for client, payload in payloads.items():
+        body = head + json.dumps(client).encode() + tail + payload
+        for place, value in zip(
+            places, (client, payload, hashlib.sha256(body).hexdigest()), strict=True
+        ):
+            row[place] = value
+        yield row.copy()
+
+
+class Known(Sequence[Event]):
+    """The events of a ledger, oldest first: each is read when it is asked for."""
+
+    def __init__(
+        self, count: int, at: Callable[[int], Event], events: Callable[[], list[Event]]
+    ) -> None:
+        self._count, self._at, self._events = count, at, events
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self._events())
+
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Event]: ...
+    def __getitem__(self, place: int | slice) -> Event | list[Event]:
+        numbers = range(1, self._count + 1)[place]
+        return self._at(numbers) if isinstance(numbers, int) else list(self)[place]

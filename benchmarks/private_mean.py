@@ -1,0 +1,119 @@
+"""A private mean of 100 records per client: ours beside pfl-research and Flower's simulation.
+
+The peers are installed in environments of their own below `.venv-peers`, which are made if they are
+not there. All take turns in one run, three times; the best of each counts. Ours goes from a plan to a
+checked statement: with the seeded stand-in, or with OpenDP's noise and accounts on disk.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import agewise as aw
+from agewise.planning import Plan
+from benchmarks.recording import ROOT, Row, Tables
+
+CLIENTS = int(os.environ.get("AGEWISE_CLIENTS", "10000"))
+SAMPLES, KINDS, TURNS = 100, 50, 3
+PEERS = ROOT / ".venv-peers"
+SCRIPTS = Path(__file__).parent / "peers"
+PACKAGES = {"pfl": "pfl==0.6.0", "flwr": "flwr[simulation]"}
+
+
+def installed(name: str) -> str | None:
+    """Install a peer; return why that failed."""
+    python = PEERS / name / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(PEERS / name)], check=True)
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    command = [str(python), "-m", "pip", "install", *quiet, PACKAGES[name]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+    return None if done.returncode == 0 else (errors or ["pip failed"])[0]
+
+
+def peer(name: str, script: str) -> dict[str, float]:
+    """Seconds of a peer, by way."""
+    command = [str(PEERS / name / "bin" / "python"), str(SCRIPTS / script), str(CLIENTS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{script}: {(done.stderr.splitlines() or ['no word'])[-1]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def plans() -> dict[str, Plan]:
+    rates = np.random.default_rng(0).uniform(0.05, 0.45, (KINDS, 2)).tolist()
+    chains = [aw.birth_death(up, down, [20, 50, 100, 200]) for up, down in rates]
+    named = [aw.Client(f"client {i}", chains[i % KINDS], samples=SAMPLES) for i in range(CLIENTS)]
+    gateways = [
+        aw.Client(f"gateway {i}", chain, samples=SAMPLES, members=CLIENTS // KINDS)
+        for i, chain in enumerate(chains)
+    ]
+    return {
+        name: aw.plan(aw.Problem(clients, aggregate_at=48, epsilon=0.5))
+        for name, clients in (("named clients", named), ("gateways", gateways))
+    }
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def ours(made: dict[str, Plan], folder: Path) -> dict[str, float]:
+    found = {}
+    for name, plan in made.items():
+        rng = np.random.default_rng(1)
+        found[f"{name}, stand-in"] = seconds(lambda p=plan, r=rng: aw.run(p, rng=r))  # type: ignore[misc]
+        place = folder / f"{name} {time.monotonic_ns()}"
+        found[f"{name}, OpenDP and accounts on disk"] = seconds(
+            lambda p=plan, f=place: aw.run(p, folder=f)  # type: ignore[misc]
+        )
+    return found
+
+
+def main() -> Tables:
+    missing = {name: why for name in PACKAGES if (why := installed(name)) is not None}
+    made, turns = plans(), []
+    warm = aw.plan(aw.Problem(made["named clients"].problem.clients[:100], 48, 0.5))
+    with tempfile.TemporaryDirectory() as folder:
+        ours({"warm": warm}, Path(folder))  # what is done once
+        for turn in range(TURNS):
+            found = ours(made, Path(folder))
+            if "pfl" not in missing:
+                spent = peer("pfl", "pfl_mean.py")
+                found["pfl, noise by the server"] = spent["central"]
+                found["pfl, noise by each client"] = spent["local"]
+            if "flwr" not in missing:
+                try:
+                    spent = peer("flwr", "flower_mean.py")
+                    some = int(spent["clients"])  # fewer; seconds as if all went as fast
+                    name = f"Flower's simulation, no noise, {some} clients"
+                    found[name] = spent["simulation"] * CLIENTS / some
+                except RuntimeError as error:
+                    missing["flwr"] = str(error)
+            turns.append(found)
+            print(
+                f"turn {turn + 1} of {TURNS}:",
+                {k: f"{CLIENTS / v:,.0f}/s" for k, v in found.items()},
+            )
+    best = {name: min(turn[name] for turn in turns if name in turn) for name in turns[0]}
+    rows: list[Row] = []
+    for name, took in best.items():
+        row: Row = {"": name, "clients": CLIENTS}
+        for other in ("pfl, noise by each client", "pfl, noise by the server"):
+            if other in best:
+                row[f"times {other}"] = best[other] / took
+        row["clients per second"] = CLIENTS / took
+        rows.append(row)
+    rows += [{"": f"{name}: {why}"[:200], "clients": 0} for name, why in missing.items()]
+    return {"runs": rows}

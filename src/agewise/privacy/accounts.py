@@ -1,0 +1,230 @@
+"""The accounts of many clients in one file: a gateway with its meters.
+
+The same rows as in ledgers of one client each, with the same hash chain for every client, and over
+all of them one seal that each row in turn is folded into: neither a row nor a whole account can be
+changed, missing or reordered without notice. What many clients release together is one transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from agewise.errors import InvalidInput
+from agewise.privacy.events import Event
+from agewise.privacy.ledger import Ledger
+from agewise.privacy.rows import COLUMNS, GENESIS, INSERT, SCHEMA, TABLES, first_rows
+
+_HASH, _CLIENT = COLUMNS.index("hash"), COLUMNS.index("client")
+_MANY = TABLES.replace(
+    "number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE,",
+    "place INTEGER PRIMARY KEY, number INTEGER NOT NULL, key TEXT NOT NULL,",
+).replace(
+    "hash TEXT NOT NULL\n", "hash TEXT NOT NULL,\n  UNIQUE (client, number), UNIQUE (key, client)\n"
+)
+_HEADS = """
+CREATE TABLE heads (
+  client TEXT PRIMARY KEY, number INTEGER NOT NULL, hash TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+CACHE = 64
+"""Mebibytes of the file kept in memory: what is added lies anywhere in its indices."""
+
+
+class Accounts(Ledger):
+    """A file with the accounts of many clients; `of(client)` is the ledger of one of them.
+
+    Guarantees
+        Those of `Ledger`, for every client. What is recorded within `together` is on disk as a
+        whole, or not at all.
+    """
+
+    schema, tables = f"{SCHEMA} of many", _MANY.rstrip() + _HEADS
+    advice = (
+        "nothing is released from it. Set it aside and count its clients' budgets as spent: an "
+        "older copy would forget what was released since."
+    )
+
+    def __init__(self, path: Path | str | None) -> None:
+        super().__init__(path)
+        self._database.execute(f"PRAGMA cache_size=-{CACHE * 1024}")
+
+    def of(self, client: str) -> Account:
+        """The account of one client, empty if it has none yet."""
+        return Account(self, client)
+
+    def clients(self) -> list[str]:
+        """Who has an account."""
+        with self._suspecting():
+            rows = self._database.execute("SELECT client FROM heads ORDER BY client")
+            return [row[0] for row in rows]
+
+    def events(self) -> list[Event]:
+        """All events of all clients, in the order in which they were recorded."""
+        with self._suspecting():
+            return [event for event, _ in self._rows("ORDER BY place")]
+
+    def recorded(self, key: str) -> dict[str, Event]:
+        """The events with this key, by client."""
+        with self._suspecting():
+            return {event.client: event for event, _ in self._rows("WHERE key = ?", key)}
+
+    def begun(self, clients: Iterable[str]) -> set[str]:
+        """Who of these has an account already."""
+        found = set()
+        with self._suspecting():
+            for client in clients:
+                if self._database.execute(
+                    "SELECT 1 FROM heads WHERE client = ?", (client,)
+                ).fetchone():
+                    found.add(client)
+        return found
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """One transaction for whatever is recorded inside."""
+        try:
+            with self._exclusively():
+                yield
+        except sqlite3.OperationalError as error:
+            raise self._unwritable(error) from None
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from None
+
+    def begin_with(self, event: Event, payloads: Mapping[str, bytes]) -> None:
+        """Begin accounts, each with the same event but for its client and what that sends.
+
+        Within `together`; refused where a client has an account.
+        """
+        if not self._database.in_transaction:  # it was taken back when something failed
+            raise self._unwritable(sqlite3.OperationalError("no transaction"))
+        rows = list(first_rows(event, payloads))
+        self._database.executemany(INSERT, rows)
+        heads = [(row[_CLIENT], 1, row[_HASH]) for row in rows]
+        self._database.executemany("INSERT INTO heads VALUES (?, ?, ?)", heads)
+        self._seal(row[_HASH] for row in rows)
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        with super()._exclusively():
+            if self._end() != self._head()[0]:
+                raise self._damaged("its last events are missing")
+            yield
+
+    def _end(self) -> int:
+        return int(self._database.execute("SELECT max(place) FROM events").fetchone()[0] or 0)
+
+    def _seal(self, hashes: Iterable[str]) -> None:
+        """Fold further events into the seal over all of them."""
+        count, seal = self._head()
+        for one in hashes:
+            count, seal = count + 1, _folded(seal, one)
+        self._database.execute(
+            "INSERT OR REPLACE INTO meta VALUES ('head', ?)", (f"{count} {seal}",)
+        )
+
+    def _check_rows(self) -> int:
+        count, seal = 0, GENESIS
+        last: dict[str, tuple[int, str]] = {}
+        for event, before in self._rows("ORDER BY place"):
+            number, previous = last.get(event.client, (0, GENESIS))
+            who = f"event {number + 1} of client {event.client!r}"
+            if event.number != number + 1:
+                raise self._damaged(f"{who} is missing")
+            if before != previous:
+                raise self._damaged(f"{who} is not what was written")
+            last[event.client] = (event.number, event.hash)
+            count, seal = count + 1, _folded(seal, event.hash)
+        if self._head() != (count, seal) or self._end() != count:
+            raise self._damaged("some of its events are missing")
+        heads = self._database.execute("SELECT client, number, hash FROM heads")
+        if {client: (number, end) for client, number, end in heads} != last:
+            raise self._damaged("some of its accounts are not what was written")
+        return count
+
+
+class Account(Ledger):
+    """The account of one client in a file of many: what a ledger of its own would be."""
+
+    def __init__(self, file: Accounts, client: str) -> None:
+        self.path, self.client = file.path, client
+        self._file, self._database = file, file._database
+
+    def close(self) -> None:
+        """Nothing: the file stays open for the others."""
+
+    def verify(self) -> int:
+        """Check the whole file; return the number of this client's events."""
+        self._file.verify()
+        return self._end()
+
+    def refuse_stranger(self, new: Event) -> None:
+        """Raise if this is another client's account."""
+        if new.client != self.client:
+            raise InvalidInput("ledger", f"of client {self.client!r}", f"that of {new.client!r}")
+
+    def _rows(self, which: str, *values: str | int) -> Iterator[tuple[Event, str]]:
+        own = which.replace("WHERE", "WHERE client = ? AND")
+        own = own if "WHERE" in own else f"WHERE client = ? {own}"
+        return super()._rows(own, self.client, *values)
+
+    def _end(self) -> int:
+        rows = self._database.execute(
+            "SELECT max(number) FROM events WHERE client = ?", (self.client,)
+        )
+        return int(rows.fetchone()[0] or 0)
+
+    def _head(self) -> tuple[int, str]:
+        row = self._database.execute(
+            "SELECT number, hash FROM heads WHERE client = ?", (self.client,)
+        ).fetchone()
+        return (0, GENESIS) if row is None else (int(row[0]), str(row[1]))
+
+    def _note_head(self, event: Event) -> None:
+        self._database.execute(
+            "INSERT OR REPLACE INTO heads VALUES (?, ?, ?)",
+            (event.client, event.number, event.hash),
+        )
+        self._file._seal([event.hash])
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        """A transaction; within one of many clients, a part of it."""
+        if not self._database.in_transaction:
+            with self._file._exclusively():
+                yield
+            return
+        self._database.execute("SAVEPOINT one")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("ROLLBACK TO one")
+            self._database.execute("RELEASE one")
+            raise
+        self._database.execute("RELEASE one")
+
+
+def read_ledger(path: Path | str) -> Ledger:
+    """Open the ledger of one client, or of many, for reading only, and check it."""
+    return Accounts.read(path) if holds_many(Path(path)) else Ledger.read(path)
+
+
+def holds_many(path: Path) -> bool:
+    """Whether a file says that it holds the accounts of many clients."""
+    if not path.is_file():
+        return False
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        ) as database:
+            row = database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+    except sqlite3.Error:
+        return False  # opening it will say what is wrong
+    return row is not None and row[0] == Accounts.schema
+
+
+def _folded(seal: str, one: str) -> str:
+    return hashlib.sha256(f"{seal}\n{one}".encode()).hexdigest()

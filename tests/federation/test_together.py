@@ -1,0 +1,272 @@
+"""Clients alike answer together, and what each sends and records is what it would be alone."""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import agewise as aw
+from agewise.federation import client as client_side
+from agewise.federation import local, together
+from agewise.federation.checking import check_run
+from agewise.federation.journal import SETTINGS, Settings, ledger_file
+from agewise.federation.local import LocalRun, LocalTransport
+from agewise.federation.seeding import client_generator, client_generators
+from agewise.federation.sources import SimulatedRecords, present_of_each
+from agewise.privacy.accounts import Accounts
+from agewise.privacy.ledger import Ledger
+from random_problems import random_problem
+
+
+def crowd(problem, each, rng):
+    """Each client of a problem several times, under other names, in any order."""
+    clients = [
+        dataclasses.replace(one, name=f"{one.name} é{number}")
+        for one in problem.clients
+        for number in range(each)
+    ]
+    return problem.replace(clients=[clients[i] for i in rng.permutation(len(clients))])
+
+
+def carried_out(plan, monkeypatch, *, alone, stand_in=True, **settings):
+    """A run that records in memory, and everything its accounts hold in the end."""
+    held, close = [], Accounts.close
+
+    def closing(self):
+        held.extend(self.events())
+        close(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Accounts, "close", closing)
+        patch.setattr(client_side, "now", lambda: "2026-01-01T00:00:00+00:00")
+        patch.setattr(together, "BLOCK", 3)
+        patch.setattr(local, "BATCH", 7)
+        if alone:
+            patch.setattr(local, "LocalTransport", lambda a, c, s, _: LocalTransport(a, c, s))
+        run = LocalRun(plan, Settings(run="run", seed=5, stand_in=stand_in, **settings), None, None)
+        result = run.carry_out(None, None)
+    return run, result, held
+
+
+KINDS = [
+    {},
+    {"estimator": "best"},
+    {"mechanism": "gaussian", "delta": 1e-6},
+    {"noise": "server"},
+    {"calibration": "tight", "mixing": "exact"},
+    {"learner": "histogram"},
+]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_guarantee_clients_together_send_and_record_what_each_would_alone(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    choices = dict(KINDS[seed % len(KINDS)])
+    if choices.get("learner") == "histogram":
+        chain = aw.birth_death(0.2, 0.3, [1, 2, 3])
+        few = [aw.Client("a", chain, samples=5), aw.Client("b", chain, [0.5, 0.25, 0.25], 8)]
+        problem = aw.Problem(few, 4, 0.7, learner=aw.Histogram())
+    else:
+        problem = random_problem(rng, clients=2, slots=3, **choices)
+    plan = aw.plan(crowd(problem, 6, rng))
+    one, alone, events = carried_out(plan, monkeypatch, alone=True)
+    other, batched, rows = carried_out(plan, monkeypatch, alone=False)
+    assert other.server.received == one.server.received
+    assert len(rows) == len(plan.assignments)
+    assert sorted(map(str, rows)) == sorted(map(str, events))  # hashes included
+    assert batched.aggregate == alone.aggregate
+    assert batched.realised_loss == alone.realised_loss
+    assert batched.steps == alone.steps
+    assert batched.statement.clients == alone.statement.clients
+
+
+def test_private_noise_together_claims_what_each_alone_claims(monkeypatch):
+    plan = PLAN
+    _, alone, _ = carried_out(plan, monkeypatch, alone=True, stand_in=False)
+    _, batched, rows = carried_out(plan, monkeypatch, alone=False, stand_in=False)
+    told = [
+        [
+            dataclasses.replace(one, upload_sha256="", noise_scale=0.0, classical_odds=0.0)
+            for one in result.statement.clients
+        ]
+        for result in (alone, batched)
+    ]
+    for one, other in zip(*told, strict=True):
+        assert one.aged_epsilon == pytest.approx(other.aged_epsilon, rel=1e-12)
+        assert one.total_classical_epsilon == pytest.approx(other.total_classical_epsilon, rel=1e-9)
+        assert (one.client, one.age, one.releases) == (other.client, other.age, other.releases)
+    assert len({event.payload for event in rows}) == len(plan.assignments)
+
+
+CHAIN = aw.birth_death(0.2, 0.3, [20, 50, 100, 200])
+CLIENTS = [aw.Client(f"client {i}", CHAIN, samples=10 + i % 2) for i in range(120)]
+PLAN = aw.plan(aw.Problem(CLIENTS, aggregate_at=4, epsilon=0.5))
+
+
+def test_noise_of_many_drawn_at_once_has_the_scale_of_each(monkeypatch):
+    """With power: a scale a third off fails."""
+    same = [aw.Client(f"client {i}", CHAIN, samples=10) for i in range(4000)]
+    plan = aw.plan(aw.Problem(same, aggregate_at=1, epsilon=0.5))
+    run, _, _ = carried_out(plan, monkeypatch, alone=False, stand_in=False)
+    sent = np.array([run.server.received[c.name][0].value[0] for c in same])
+    means = np.array([SimulatedRecords(c, 5).collect(1, 10).mean() for c in same])
+    scale = plan.assignments[0].noise_scale
+    off = np.abs(sent - means) / scale  # exponential, of mean 1
+    assert abs(off.mean() - 1) < 4 / np.sqrt(len(same)) < 0.3 / 4
+    assert abs(np.mean(sent > means) - 0.5) < 4 * 0.5 / np.sqrt(len(same))
+
+
+def test_one_file_holds_what_a_file_each_would(tmp_path, monkeypatch):
+    monkeypatch.setattr(client_side, "now", lambda: "2026-01-01T00:00:00+00:00")
+    results = []
+    for where in (tmp_path / "each", tmp_path / "all.ledger"):
+        settings = Settings(run="run", seed=5, stand_in=True, ledgers=str(where))
+        results.append(LocalRun(PLAN, settings, None, None).carry_out(None, None))
+    assert results[0].aggregate == results[1].aggregate
+    with Accounts(tmp_path / "all.ledger") as accounts:
+        assert accounts.verify() == len(CLIENTS)
+        for client in CLIENTS[:20]:
+            with Ledger(ledger_file(tmp_path / "each", client.name)) as own:
+                assert accounts.of(client.name).events() == own.events()
+
+
+def test_a_run_of_many_keeps_one_file_and_is_checked(tmp_path):
+    result = aw.run(PLAN, folder=tmp_path / "run")
+    assert result.private
+    assert (tmp_path / "run" / "clients.ledger").exists()
+    assert not (tmp_path / "run" / "ledgers").exists()
+    report = check_run(tmp_path / "run")
+    assert report.differences == ()
+    few = aw.plan(aw.Problem(CLIENTS[:3], aggregate_at=4, epsilon=0.5))
+    aw.run(few, folder=tmp_path / "few")
+    assert sorted(p.name for p in (tmp_path / "few" / "ledgers").iterdir()) == [
+        f"client {i}.ledger" for i in range(3)
+    ]
+
+
+def test_budgets_outlive_a_run_and_each_client_has_its_own(tmp_path):
+    meters = tmp_path / "deep" / "meters.ledger"
+    part = aw.plan(aw.Problem(CLIENTS[:60], aggregate_at=4, epsilon=0.5))
+    aw.run(part, ledgers=meters)
+    with pytest.raises(aw.BudgetExceeded):
+        aw.run(PLAN, ledgers=meters)
+    result = aw.run(PLAN, ledgers=meters, on_missing="renormalise")
+    assert sorted(result.missing) == sorted(c.name for c in CLIENTS[:60])
+    assert set(result.missing.values()) == {"budget"}
+    with Accounts(meters) as accounts:
+        assert accounts.verify() == 120
+
+
+def test_rounds_keep_their_accounts_in_one_file(tmp_path):
+    problem = PLAN.problem.replace(rounds=3, every=4)
+    result = aw.run_rounds(aw.plan(problem), rounds=2, folder=tmp_path / "run")
+    assert max(one.epsilon for one in result.rounds) <= 0.5 * (1 + 1e-9)
+    with Accounts(tmp_path / "run" / "clients.ledger") as accounts:
+        assert accounts.verify() == 2 * len(CLIENTS)
+        assert [event.number for event in accounts.of("client 5").events()] == [1, 2]
+
+
+def test_readings_are_averaged_and_who_has_none_is_missing(tmp_path):
+    clients = CLIENTS[:6]
+    plan = aw.plan(aw.Problem(clients, aggregate_at=2, epsilon=0.5))
+    lines = ["client,slot,value"]
+    for client in clients[:5]:
+        for slot in (1, 2):
+            lines += [
+                f"{client.name},{slot},{value}" for value in [21, *[50] * (client.samples - 1)]
+            ]
+    (tmp_path / "r.csv").write_text("\n".join(lines))
+    choices = {"sources": tmp_path / "r.csv", "on_missing": "renormalise"}
+    result = aw.run(plan, ledgers=tmp_path / "all.ledger", **choices)
+    assert result.missing == {"client 5": "records"}
+    assert result.clipped == {c.name: 1 for c in clients[:5]}
+    with pytest.raises(aw.InvalidInput, match="client 5"):
+        aw.run(plan, ledgers=tmp_path / "other.ledger", sources=tmp_path / "r.csv")
+    assert not (tmp_path / "other.ledger").exists()
+
+
+def test_a_file_that_cannot_be_written_releases_nothing(tmp_path, monkeypatch):
+    def full(self, *_):
+        raise aw.InvalidInput("ledger", "full", "space on the disk", "Nothing was released.")
+
+    monkeypatch.setattr(Accounts, "begin_with", full)
+    sent = []
+    with pytest.raises(aw.AgewiseError, match="space on the disk"):
+        aw.run(PLAN, folder=tmp_path / "run", watch=lambda step, *_: sent.append(step.what))
+    assert "uploaded" not in sent
+    with Accounts(tmp_path / "run" / "clients.ledger") as accounts:
+        assert accounts.verify() == 0
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1, 2**32, 2**63 - 1, 2**70])
+def test_generators_of_many_are_those_of_each(seed):
+    names = [f"client {i}" for i in range(200)]
+    for name, rng in zip(names, client_generators(seed, names, "records"), strict=True):
+        own = client_generator(seed, name, "records")
+        assert rng.random(3).tolist() == own.random(3).tolist()
+
+
+@pytest.mark.parametrize("law", [None, [0.25, 0.25, 0.5, 0.0]])
+def test_the_present_of_many_is_that_of_each(law):
+    clients = [aw.Client(f"client {i}", CHAIN, law, samples=37) for i in range(20)]
+    table = np.stack([CHAIN.states, CHAIN.states**2], axis=1)
+    names = [client.name for client in clients]
+    many = present_of_each(clients[0], names, 9, 2, 5, table)
+    each = [SimulatedRecords(client, 9).present(2, 5, 37, table) for client in clients]
+    assert many.tolist() == np.stack(each).tolist()
+
+
+def killed_after(folder, seconds):
+    """Run in a process of its own, and kill that; return what the journal told before."""
+    child = os.fork()
+    if child == 0:  # nothing of the tests may run in here
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+            with contextlib.suppress(BaseException):
+                aw.run(PLAN, folder=folder)
+            os._exit(0)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    file = folder / "clients.ledger"
+    if not (folder / SETTINGS).exists() or not file.exists():
+        return {}
+    journal = folder / "clients.ledger-journal"
+    if journal.exists():  # of the transaction that was cut off: opening takes it back
+        Accounts(file).close()
+    with Accounts(file) as accounts:
+        return {event.client: event.payload for event in accounts.events()}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.slow)])
+def test_guarantee_kills_of_batches_lose_nothing_and_spend_nothing_twice(
+    tmp_path, monkeypatch, kills
+):
+    aw.run(PLAN)  # loads OpenDP before anything is measured
+    monkeypatch.setattr(local, "BATCH", 10)
+    begun = time.perf_counter()
+    aw.run(PLAN, folder=tmp_path / "whole")
+    whole = time.perf_counter() - begun
+    rng, resumed = np.random.default_rng(kills), 0
+    for number in range(kills):
+        folder = tmp_path / f"{number}"
+        before = killed_after(folder, float(rng.uniform(0, whole)))
+        if not (folder / SETTINGS).exists() or (folder / "record.json").exists():
+            continue
+        resumed += 1
+        result = aw.resume(folder)
+        assert len(result.participants) == len(CLIENTS)
+        with Accounts(folder / "clients.ledger") as accounts:
+            events = accounts.events()
+        assert sorted(event.client for event in events) == sorted(c.name for c in CLIENTS)
+        assert {e.client: e.payload for e in events if e.client in before} == before
+        if number % 10 == 0:
+            assert check_run(folder).differences == ()
+    if kills == 200:
+        assert resumed > 50
