@@ -253,7 +253,8 @@ def test_commands_that_are_shown_exist_with_their_options():
 
 
 def cells(text):
-    return re.findall(r"^```\{code-cell\} ipython3\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```\{code-cell\} ipython3\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [re.sub(r"\A---\n.*?^---\n", "", one, flags=re.MULTILINE | re.DOTALL) for one in found]
 
 
 def test_the_notebook_runs():
@@ -322,4 +323,6 @@ def test_the_site_is_built_without_a_warning_and_holds_together(tmp_path):
     inventory = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
     told = {line.split(" ")[0] for line in zlib.decompress(inventory).decode().splitlines()}
     assert set(public()) - told == set()
-    assert "<table" in (site / "notebook.html").read_text(encoding="utf-8")
+    notebook = (site / "notebook.html").read_text(encoding="utf-8")
+    assert "<table" in notebook
+    assert notebook.count('alt="') == notebook.count("<img ") == 3
