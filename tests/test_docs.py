@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import tomllib
 import zlib
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -252,8 +253,21 @@ def test_commands_that_are_shown_exist_with_their_options():
         assert options <= known, f"{page.name}: {line}"
 
 
+def test_tables_that_are_shown_are_toml():
+    shown = [
+        body
+        for page in PAGES
+        for _, opening, body in FENCE.findall(page.read_text(encoding="utf-8"))
+        if opening == "toml"
+    ]
+    assert shown
+    for text in shown:
+        assert tomllib.loads(text)
+
+
 def cells(text):
-    return re.findall(r"^```\{code-cell\} ipython3\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```\{code-cell\} ipython3\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [re.sub(r"\A---\n.*?^---\n", "", one, flags=re.MULTILINE | re.DOTALL) for one in found]
 
 
 def test_the_notebook_runs():
@@ -322,4 +336,8 @@ def test_the_site_is_built_without_a_warning_and_holds_together(tmp_path):
     inventory = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
     told = {line.split(" ")[0] for line in zlib.decompress(inventory).decode().splitlines()}
     assert set(public()) - told == set()
-    assert "<table" in (site / "notebook.html").read_text(encoding="utf-8")
+    commands = (site / "commands.html").read_text(encoding="utf-8")
+    assert all(f">{name}<" in commands for name in ("--epsilon", "--on-missing", "schema"))
+    notebook = (site / "notebook.html").read_text(encoding="utf-8")
+    assert "<table" in notebook
+    assert notebook.count('alt="') == notebook.count("<img ") == 3

@@ -14,6 +14,7 @@ from agewise.checks import finite_array, whole
 from agewise.errors import InvalidInput
 from agewise.knowledge.knowledge import Asked
 from agewise.knowledge.moments import Moments
+from agewise.report.tables import counted
 
 ROOM = 1e-8
 """How far below zero an eigenvalue may be by rounding, relative to the largest."""
@@ -114,8 +115,8 @@ class Measured:
     def __repr__(self) -> str:
         count, slots, states, factors = self.factors.shape
         return (
-            f"Measured({count} clients, {slots} slots, {states} states, {factors} factors, "
-            f"{self.days} days)"
+            f"Measured({counted(count, 'client')}, {slots} slots, {states} states, "
+            f"{counted(factors, 'factor')}, {self.days} days)"
         )
 
     def check(self, clients: Sequence[str], aggregate_at: int, states: Array, width: int) -> None:  # noqa: ARG002
