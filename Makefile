@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEEDS := tests/federation/test_faults.py::test_many_more_seeds
 
-.PHONY: run pictures test test-all check bench figures clean
+.PHONY: run explore pictures test test-all check bench figures clean
 
 run: .venv/.installed
 	$(BIN)/agewise plan --out out
@@ -14,6 +14,10 @@ run: .venv/.installed
 pictures: .venv/.installed
 	$(BIN)/agewise reproduce all --out out
 	cp out/level.png out/worth.png out/gains.png out/trust.png docs/images/
+
+explore: .venv/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[explore]"
+	$(BIN)/agewise explore
 
 test: .venv/.installed-dev
 	$(BIN)/pytest -q -n 2 --dist loadfile
