@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEEDS := tests/federation/test_faults.py::test_many_more_seeds
 
-.PHONY: run pictures docs test test-all check bench figures clean
+.PHONY: run explore pictures docs test test-all check bench figures clean
 
 run: .venv/.installed
 	$(BIN)/agewise plan --out out
@@ -20,6 +20,10 @@ docs: .venv/.installed-docs
 	$(BIN)/sphinx-build -q -W --keep-going -d build/docs/doctrees docs build/docs/site
 	mv build/docs/site site
 	@echo "Open site/index.html"
+
+explore: .venv/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[explore]"
+	$(BIN)/agewise explore
 
 test: .venv/.installed-dev
 	$(BIN)/pytest -q -n 2 --dist loadfile

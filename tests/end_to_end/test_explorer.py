@@ -5,12 +5,9 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "explore"))
 from explorer import AGEWISE, CHROMIUM, FLAGS, explorer, meters
 
 import agewise as aw
@@ -30,9 +27,9 @@ def address():
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
+    reason = "no playwright here: pip install playwright"
+    play_with = pytest.importorskip("playwright.sync_api", reason=reason).sync_playwright
+    with play_with() as play:
         started = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield started
         started.close()

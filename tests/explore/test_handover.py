@@ -8,6 +8,7 @@ import pytest
 from explorer import AGEWISE, meters
 
 import agewise as aw
+from agewise.cli import planning
 
 
 def run(*words, cwd):
@@ -78,7 +79,10 @@ def test_a_page_is_not_put_beside_a_scenario_with_noise_of_its_own(readings, tmp
 
 
 def test_run_and_rounds_write_pages_that_check_agrees_with(tmp_path):
-    for words in (["run", "common_level"], ["rounds", "for_ever", "--now", "2"]):
+    one = aw.Client("one", aw.birth_death(0.3, 0.3, (0, 1)), samples=50)
+    problem = aw.Problem([one], 2, 0.5, rounds=2, every=2)
+    (tmp_path / "small.toml").write_text(aw.dump_scenario(problem), encoding="utf-8")
+    for words in (["run", "london", "--repetitions", "0"], ["rounds", "small.toml"]):
         folder = tmp_path / words[0]
         done = run(*words, "--out", folder, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -95,11 +99,14 @@ def test_run_and_rounds_write_pages_that_check_agrees_with(tmp_path):
 
 def test_plan_prices_ages_that_are_given(tmp_path):
     done = run("plan", "london", "--ages", "0,9,9", "--json", cwd=tmp_path)
-    assert json.loads(done.stdout)["gap"] == aw.price(aw.scenarios.london(), [10, 1, 1]).gap
-    for ages in ("0,9", "0,9,10", "0,9,-1", "a,b,c", "", "0,9,9.5"):
-        done = run("plan", "london", "--ages", ages, cwd=tmp_path)
-        assert done.returncode == 2
-        assert "3 ages from 0 to 9, with commas" in done.stderr
+    london = aw.scenarios.london()
+    assert json.loads(done.stdout)["gap"] == aw.price(london, [10, 1, 1]).gap
+    done = run("plan", "london", "--ages", "0,9", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "3 ages from 0 to 9, with commas" in done.stderr
+    for ages in ("0,9,10", "0,9,-1", "a,b,c", "", "0,9,9.5"):
+        with pytest.raises(aw.InvalidInput, match="3 ages from 0 to 9"):
+            planning._slots(london, ages)
     done = run("plan", "london", "--ages", "0,9,9", "--method", "random", cwd=tmp_path)
     assert done.returncode == 2
     assert "by itself" in done.stderr

@@ -75,7 +75,9 @@ def test_records_keep_their_shares(model):
     for client, own in zip(doubled.clients, samples, strict=True):
         assert client.samples == pytest.approx(2 * own, abs=2)
     least = model.problem(model.read({"source": "day_profile", "records": "1"}))
-    assert min(client.samples for client in least.clients) >= 1
+    assert min(client.samples for client in least.clients) == 1
+    one = aw.Problem([aw.Client("one", aw.birth_death(0.3, 0.3, (0, 1)), samples=1)], 3, 0.5)
+    assert Choices.of("one", one).records == 1
 
 
 def test_no_level_is_none_at_all(model):
@@ -186,7 +188,9 @@ def test_epsilon_over_rounds_keeps_what_is_promised(model, promise):
     assert max(kept) <= 0.1 * (1 + 1e-6)
     assert all(a <= b * (1 + 1e-9) for a, b in zip(spent.present, spent.every_moment, strict=True))
     assert spent.present[-1] == epsilon_after(model.plan(choices), spent.at[-1], "present")
-    assert spent.classical[-1] > 10 * max(kept)
+    plan = model.plan(choices)
+    assert (spent.at[0], spent.at[-1]) == (1, 100)
+    assert spent.classical[-1] == 100 * max(plan.classical_epsilons) > 10 * max(kept)
 
 
 def test_later_slots_of_laws_that_differ_by_slot_are_left_open(model):

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,29 @@ def test_only_any_prior_says_whatever_somebody_believed(mixing):
     assert any(one.startswith("ε assumes") for one in assumptions_of(plan))
 
 
+def test_the_factor_is_that_of_the_least_protected():
+    clients = list(aw.scenarios.london().clients)
+    clients[1] = replace(clients[1], epsilon=0.5)
+    plan = aw.plan(aw.scenarios.common_level().replace(clients=clients, mixing="any_prior"))
+    assert "by at most a factor 1.65." in odds_sentence(plan)  # e^0.5 = 1.6487
+    assert factor_in_words(max(plan.classical_epsilons)) in collected_sentence(plan)
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [
+        (1, "1.00"),
+        (9.985, "9.99"),
+        (10.01, "10.1"),
+        (99.81, "99.9"),
+        (100.2, "101"),
+        (999.2, "1000"),
+    ],
+)
+def test_factors_have_three_digits_and_are_rounded_up(factor, said):
+    assert factor_in_words(math.log(factor)) == said
+
+
 def test_measured_laws_point_to_what_they_assume():
     plan = aw.plan(aw.scenarios.london_fitted())
     assert "what the fit grants them" in odds_sentence(plan)
@@ -34,6 +58,10 @@ def test_measured_laws_point_to_what_they_assume():
 def test_what_epsilon_is_about_is_said():
     forever = aw.scenarios.for_ever()
     assert "all releases together" in odds_sentence(aw.plan(forever))
+    assert "of each release by itself" in collected_sentence(aw.plan(forever))
+    assert "this release" in odds_sentence(aw.plan(aw.scenarios.london()))
+    assert "by itself" not in collected_sentence(aw.plan(aw.scenarios.london()))
+    assert "all releases" in odds_sentence(aw.plan(forever.replace(rounds=2)))
     assert "value now" in odds_sentence(aw.plan(forever))
     moment = aw.plan(forever.replace(promise="every_moment"))
     assert "value at any time" in odds_sentence(moment)

@@ -167,7 +167,6 @@ class Model:
             raise InvalidInput(
                 "mechanism", problem.mechanism, "laplace, for ε over time of both promises"
             )
-        classical = max(min(one.classical_epsilon, 1e6) for one in made.assignments)
         if problem.rounds == 1:
             return self._after_one(made)
         last = SHOWN_ROUNDS if problem.rounds is None else problem.rounds
@@ -177,7 +176,7 @@ class Model:
             tuple(numbers),
             tuple(epsilon_after(made, n, "present") for n in numbers),
             tuple(epsilon_after(made, n, "every_moment") for n in numbers),
-            tuple(n * classical for n in numbers),
+            tuple(_plain_sum(made, n) for n in numbers),
         )
 
     @staticmethod
@@ -212,3 +211,11 @@ class Model:
         with tempfile.TemporaryDirectory(prefix="agewise-") as folder:
             run_rounds(made, rounds=min(count, CARRIED_OUT), folder=Path(folder) / "run")
             return (Path(folder) / "run" / STATEMENT).read_text(encoding="utf-8")
+
+
+def _plain_sum(made: Plan, rounds: int) -> float:
+    """The largest classical sum of any client, over the rounds that it takes part in."""
+    return max(
+        one.classical_epsilon * -(-rounds // client.turn)
+        for client, one in zip(made.problem.clients, made.assignments, strict=True)
+    )

@@ -136,9 +136,10 @@ def _labels(labels: list[tuple[float, float, str, int]], top: float, bottom: flo
     ordered = sorted(labels)
     for at, *_ in ordered:
         placed.append(max(at, placed[-1] + step) if placed else max(at, top + 4))
-    over = placed[-1] - bottom if placed else 0.0
-    if over > 0:
-        placed = [one - over for one in placed]
+    limit = bottom
+    for place in reversed(range(len(placed))):
+        placed[place] = min(placed[place], limit)
+        limit = placed[place] - step
     return [
         _text(x + 7, at + 4, name, "start", f"t{place % 7}")
         for (_, x, name, place), at in zip(ordered, placed, strict=True)
