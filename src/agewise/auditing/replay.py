@@ -36,6 +36,7 @@ from agewise.learning import Trained, average, release_table
 from agewise.privacy.account import Event
 from agewise.privacy.ledger import Ledger
 from agewise.problem import Client, Problem
+from agewise.report.tables import counted
 
 OUTSIDE = (1e9, -1e9, 1e-300)
 """Records that nobody expects, tried besides the states."""
@@ -137,7 +138,7 @@ def _statement(path: File, ledgers: File | None) -> Finding:
         path.name,
         claim,
         "refuted" if wrong else "proven",
-        detail=f"{len(wrong)} differences, the first: {wrong[0]}" if wrong else "",
+        detail=f"{counted(len(wrong), 'difference')}, the first: {wrong[0]}" if wrong else "",
     )
 
 
@@ -379,4 +380,4 @@ def _counts(folder: Folder, event: Event, own: Event) -> bool:
     files = [folder.files[f"{one.key} {one.client}"] for one in (event, own)]
     if files[0] == files[1]:
         return event.number <= own.number
-    return (event.made_at, event.collect_at) <= (own.made_at, own.collect_at)
+    return event.made_at < own.made_at  # times are kept to the second: never accuse by a tie

@@ -52,7 +52,7 @@ def sample(
     hits = choice.event.hits(runs.outputs(choice.likely, rest))
     other = choice.event.hits(runs.outputs(choice.rare, rest))
     counts = Counts(hits, rest, other, rest)
-    bound = lower_bound(counts, error, box.delta, choice.expected)
+    bound = lower_bound(counts, error, box.delta, choice.sure)
     verdict: Verdict = "refuted" if bound > box.epsilon else "not refuted"
     told = (
         f"{choice.event}: {hits / rest:.4g} of the runs where the value is "
@@ -99,4 +99,4 @@ def bound_from_scores(
     counts = Counts(
         choice.event.hits(after[0]), len(after[0]), choice.event.hits(after[1]), len(after[1])
     )
-    return lower_bound(counts, error, delta, choice.expected)
+    return lower_bound(counts, error, delta, choice.sure)

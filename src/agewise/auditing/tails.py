@@ -26,6 +26,10 @@ STEPS = 200
 """Thresholds of a score that are looked at."""
 BINS = 40
 """Bins of a score whose unions are looked at."""
+NEAR = 0.25
+"""Which part of the outputs counts as near 0."""
+FAR = 2000.0
+"""In place of the lowest bit of those that are not."""
 LIKELIEST = 0.75
 """Events that are likelier than this at both values could show no loss worth the name."""
 LUCK = 0.003
@@ -79,14 +83,14 @@ class Union:
 
 @dataclass(frozen=True)
 class Choice:
-    """An event, the two present values (by place) it tells apart, and what it is expected to."""
+    """An event, the two present values (by place) it tells apart, and what it will surely tell."""
 
     event: Tail | Union
     likely: int
     rare: int
     p: float
     q: float
-    expected: float
+    sure: float
 
 
 def choose(
@@ -188,7 +192,7 @@ def _best_pair(
         int(other),
         float(p[y, other, place]),
         float(q[y, other, place]),
-        float(expected_bound(p[y, other, place], q[y, other, place], runs, error, delta)),
+        max(float(value[y, other, place]), 0.0),
     )
     return float(value[y, other, place]), choice
 
@@ -200,6 +204,8 @@ def _scores(outputs: list[Array], extra: Score | None) -> Iterator[tuple[str, Sc
     if width == 1:
         yield "output", partial(_coordinate, 0)
         yield "lowest bit of the output", partial(_bit_of, 0)
+        near = float(np.quantile(np.abs(np.concatenate(outputs)), NEAR))
+        yield f"lowest bit of an output within {near:.4g} of 0", partial(_bit_near, near)
         return
     yield "combination of outputs", _direction(outputs)
     shift = _aligned(outputs)
@@ -220,6 +226,11 @@ def _coordinate(k: int, outputs: Array) -> Array:
 
 def _bit_of(k: int, outputs: Array) -> Array:
     return lowest_bit(outputs[:, k])
+
+
+def _bit_near(near: float, outputs: Array) -> Array:
+    """Floats are finest around 0, where a sum shows best how coarse its parts were."""
+    return np.where(np.abs(outputs[:, 0]) <= near, lowest_bit(outputs[:, 0]), FAR)
 
 
 def _difference(k: int, other: int, outputs: Array) -> Array:
