@@ -179,8 +179,8 @@ def _best_pair(
     # The best of many events was lucky in the runs that chose it.
     least = int(min(count))
     value = expected_bound(p, q, runs, error, delta)
-    doubt = expected_bound(p, q, least, LUCK, delta) - expected_bound(p, q, least, 0.5, delta)
     with np.errstate(invalid="ignore"):
+        doubt = expected_bound(p, q, least, LUCK, delta) - expected_bound(p, q, least, 0.5, delta)
         value = np.where(np.isfinite(value), value + doubt, -np.inf)
     value = np.where(q <= LIKELIEST, value, value - 1e3)
     same = np.arange(len(pilots))
