@@ -117,7 +117,7 @@ def test_the_power_that_is_stated_is_the_power_there_is(rng):
 def test_scores_of_others_are_bounded_too(rng):
     likely, rare = rng.normal(1, 1, 20_000), rng.normal(0, 1, 20_000)
     bound = bound_from_scores(likely, rare, 0.01)
-    assert 1.0 < bound < 6.0
+    assert 2.0 < bound < 6.0
     same = bound_from_scores(rng.normal(0, 1, 20_000), rare, 0.01)
     assert same < 0.1
 
@@ -128,7 +128,7 @@ def test_the_lowest_bit_is_found():
 
 
 def test_events_are_chosen_for_the_two_values_that_differ_most(rng):
-    outputs = [rng.laplace(mean, 1.0, (4_000, 1)) for mean in (0.0, 0.3, 2.0)]
+    outputs = [np.round(rng.laplace(mean, 1.0, (4_000, 1)), 4) for mean in (0.0, 0.3, 2.0)]
     choice = choose(outputs, 10_000, 0.01)
     assert {choice.likely, choice.rare} == {0, 2}
     assert choice.sure == pytest.approx(1.8, abs=0.4)

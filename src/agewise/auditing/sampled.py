@@ -94,7 +94,7 @@ def bound_from_scores(
     rest = min(len(after) for _, after in parts)
     score: Score = lambda one: one[:, 0]  # noqa: E731
     first = [before[:, None] for before, _ in parts]
-    choice = choose(first, rest, error, delta, score)
+    choice = choose(first, rest, error, delta, score, only=True)
     after = [parts[choice.likely][1][:, None], parts[choice.rare][1][:, None]]
     counts = Counts(
         choice.event.hits(after[0]), len(after[0]), choice.event.hits(after[1]), len(after[1])

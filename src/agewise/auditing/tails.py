@@ -99,13 +99,17 @@ def choose(
     error: float,
     delta: float = 0.0,
     extra: Score | None = None,
+    *,
+    only: bool = False,
 ) -> Choice:
     """The event that promises the largest bound, from outputs `[runs, d]` at each present value.
 
-    `runs` is how often the mechanism will be run at either value for the bound.
+    `runs` is how often the mechanism will be run at either value for the bound. `extra` is one more
+    score, or with `only` the one that counts.
     """
     best: tuple[float, Choice] | None = None
-    for name, score in _scores(outputs, extra):
+    scores = _scores(outputs, extra)
+    for name, score in itertools.islice(scores, 1) if only else scores:
         scored = [np.asarray(score(one), float) for one in outputs]
         for event, hits, counted in (*_tails(name, score, scored), _unions(name, score, scored)):
             sure, choice = _best_pair(event, hits, counted, runs, error, delta)
