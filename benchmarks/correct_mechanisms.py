@@ -14,9 +14,11 @@ from agewise.auditing.findings import judged
 from agewise.auditing.losses import Loss, Sent, loss_about
 from agewise.auditing.paths import Path
 from agewise.auditing.tails import choose
-from agewise.privacy import aged_loss, laplace
+from agewise.privacy import aged_loss
 
 Array = NDArray[np.float64]
+GRID = 2.0**-12
+"""Noised values are rounded to its multiples, so that their low bits tell nothing."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,9 @@ def random_case(rng: np.random.Generator) -> Case:
         loss = loss_about(Path(chain), [Sent(1, chain.states[:, None], scale)], 1 + age)
         true = aged_loss(chain.joint(1, 1 + age), chain.states, 1, scale)
 
-        def release(records: Array, _rng: np.random.Generator) -> Array:
-            drawn = laplace(records[:, 0], sensitivity=1.0, epsilon=1.0 / scale)
-            return np.asarray(drawn.value)
+        def release(records: Array, rng: np.random.Generator) -> Array:
+            drawn = records[:, 0] + rng.laplace(0.0, scale, len(records))
+            return np.asarray(np.rint(drawn / GRID) * GRID)
 
         kind = "Laplace noise"
     else:
