@@ -18,7 +18,8 @@ from agewise.auditing import BlackBox, bound_from_scores
 from agewise.auditing.losses import Sent, loss_about
 from agewise.auditing.paths import Path as Way
 from agewise.auditing.sampled import sample
-from agewise.privacy import laplace, noise_scale
+from agewise.privacy import noise_scale
+from benchmarks.correct_mechanisms import GRID
 from benchmarks.recording import ROOT, Row, Tables
 
 PEER = ROOT / ".venv-audit"
@@ -76,11 +77,10 @@ def mechanism(chain: aw.MarkovChain, age: int) -> tuple[BlackBox, float]:
     ).scale
     loss = loss_about(Way(chain), [Sent(1, STATES[:, None] / SAMPLES, scale)], 1 + age)
 
-    def release(records: NDArray[np.float64]) -> NDArray[np.float64]:
+    def release(records: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
         means = records[:, 0] / SAMPLES
-        if scale == 0:
-            return means
-        return np.asarray(laplace(means, sensitivity=1.0, epsilon=1.0 / scale).value)
+        drawn = means + (rng.laplace(0.0, scale, len(means)) if scale else 0.0)
+        return np.asarray(np.rint(drawn / GRID) * GRID)
 
     box = BlackBox(
         release,
@@ -107,7 +107,7 @@ def sharpness() -> list[Row]:
         took = time.perf_counter() - begun
         rows_given = chain.joint(1, 1 + age).backward
         drawn = [
-            box.mechanism(STATES[rng.choice(4, DRAWS // 2, p=rows_given[y])][:, None])
+            box.mechanism(STATES[rng.choice(4, DRAWS // 2, p=rows_given[y])][:, None], rng)
             for y in (3, 0)
         ]
         ours = bound_from_scores(drawn[0], drawn[1], ERROR)
