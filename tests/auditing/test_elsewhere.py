@@ -7,6 +7,8 @@ import pytest
 
 import agewise as aw
 from agewise.auditing import BlackBox
+from agewise.auditing.gaussian import failure_between
+from agewise.auditing.outward import Between
 
 CHAIN = aw.MarkovChain([[0.7, 0.3], [0.3, 0.7]], [0, 1])
 
@@ -24,18 +26,28 @@ def flower_noise(epsilon, delta, digits):
     return BlackBox(mechanism, CHAIN, epsilon, delta, batched=True, name="LocalDpMod")
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_flowers_gaussian_noise_is_too_small_for_a_large_epsilon():
-    """σ = √(2 ln(1.25/δ))/ε is proven for ε below 1 only, and any ε is accepted."""
-    np.random.seed(5)  # noqa: NPY002  (which is what that noise comes from)
+@pytest.mark.parametrize(("epsilon", "delta"), [(10.0, 1e-5), (20.0, 1e-3)])
+def test_flowers_gaussian_noise_is_too_small_for_a_large_epsilon(epsilon, delta):
+    """σ = √(2 ln(1.25/δ))/ε is proven for ε below 1 only; LocalDpMod takes any ε.
+
+    So rare an event is out of reach of samples, not of the exact tier.
+    """
+    draws = flower_noise(epsilon, delta, 9).mechanism(np.zeros((40_000, 1)))
+    scale = np.sqrt(2 * np.log(1.25 / delta)) / epsilon
+    assert draws.std() == pytest.approx(scale, rel=0.03)
+    low, _ = failure_between(Between.exactly(np.eye(2)), np.array([0.0, 1.0]), scale, epsilon)
+    assert low > 2 * delta
+
+
+def test_flowers_gaussian_noise_is_enough_for_a_small_one():
+    box = flower_noise(0.9, 1e-3, 4)
     rng = np.random.default_rng(5)
-    found = aw.audit(flower_noise(20.0, 1e-3, 4), draws=20_000, error=0.001, rng=rng)
-    assert found.refuted
-    small = aw.audit(flower_noise(0.9, 1e-3, 4), draws=20_000, error=0.001, rng=rng)
-    assert not small.refuted
+    assert not aw.audit(box, draws=20_000, error=0.001, rng=rng).refuted
+    scale = np.sqrt(2 * np.log(1.25 / 1e-3)) / 0.9
+    _, high = failure_between(Between.exactly(np.eye(2)), np.array([0.0, 1.0]), scale, 0.9)
+    assert high < 1e-3
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_flowers_noise_shows_its_low_bits():
     np.random.seed(6)  # noqa: NPY002
     rng = np.random.default_rng(6)

@@ -16,6 +16,7 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from agewise.arrays import Array
 from agewise.auditing.bounding import expected_bound
@@ -32,8 +33,8 @@ FAR = 2000.0
 """In place of the lowest bit of those that are not."""
 LIKELIEST = 0.75
 """Events that are likelier than this at both values could show no loss worth the name."""
-LUCK = 0.003
-"""How sure it is to be that an event is not merely the luckiest of many, one side."""
+LUCK = 0.026
+"""Error of each of two limits, so that an event is not merely the luckiest of many."""
 
 Score = Callable[[Array], Array]
 """Outputs `[runs, d]` → one number per run."""
@@ -178,14 +179,10 @@ def _best_pair(
 ) -> tuple[float, Choice]:
     """The pair and event of which most is sure, and how much that is."""
     count = np.array(pilots, float)
-    p = (hits[0] + 0.5) / (count[:, None, None] + 1)
-    q = (hits[1] + 0.5) / (count[None, :, None] + 1)
+    p, p_low, _ = _chances(hits[0], count[:, None, None])
+    q, _, q_high = _chances(hits[1], count[None, :, None])
     # The best of many events was lucky in the runs that chose it.
-    least = int(min(count))
-    value = expected_bound(p, q, runs, error, delta)
-    with np.errstate(invalid="ignore"):
-        doubt = expected_bound(p, q, least, LUCK, delta) - expected_bound(p, q, least, 0.5, delta)
-        value = np.where(np.isfinite(value), value + doubt, -np.inf)
+    value = expected_bound(p_low, q_high, runs, error, delta)
     value = np.where(q <= LIKELIEST, value, value - 1e3)
     same = np.arange(len(pilots))
     value[same, same] = -np.inf
@@ -199,6 +196,13 @@ def _best_pair(
         max(float(value[y, other, place]), 0.0),
     )
     return float(value[y, other, place]), choice
+
+
+def _chances(hits: Array, runs: Array) -> tuple[Array, Array, Array]:
+    """Estimates of probabilities, and limits that most of them keep to (Clopper and Pearson)."""
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), runs - hits + 1, LUCK), 0.0)
+    high = np.where(hits < runs, betaincinv(hits + 1, np.maximum(runs - hits, 1), 1 - LUCK), 1.0)
+    return (hits + 0.5) / (runs + 1), low, high
 
 
 def _scores(outputs: list[Array], extra: Score | None) -> Iterator[tuple[str, Score]]:
