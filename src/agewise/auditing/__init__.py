@@ -20,7 +20,7 @@ from agewise.auditing.client_app import Request, app_mechanism, is_client_app
 from agewise.auditing.exact import examine
 from agewise.auditing.findings import Audit, Finding, Tier
 from agewise.auditing.plans import Claims, client_box, heard, read_claims
-from agewise.auditing.replay import Folder, read_folder, replay, run_folders
+from agewise.auditing.replay import Folder, read_folder, replay_run, run_folders
 from agewise.auditing.sampled import bound_from_scores, sample
 from agewise.auditing.subjects import resolve
 from agewise.auditing.totals import ledger_totals
@@ -227,7 +227,7 @@ def _audit_run(
     findings: list[Finding] = []
     problem = folders[0].problem
     if "replay" in tiers:
-        findings += replay(path, folders, ledgers, error / 2)
+        findings += replay_run(path, folders, ledgers, error / 2)
     if "exact" in tiers:
         for done, folder in enumerate(folders):
             advance(done, len(folders))

@@ -68,7 +68,11 @@ class BlackBox:
         if self.delta != 0:
             fraction("delta", self.delta)
         whole("samples", self.samples, 1)
-        given = self.collect_at if isinstance(self.collect_at, Sequence) else (self.collect_at,)
+        given = (
+            self.collect_at
+            if not isinstance(self.collect_at, int | np.integer)
+            else (self.collect_at,)
+        )
         slots = tuple(whole("collect_at", slot, 1) for slot in given)
         if not slots or list(slots) != sorted(set(slots)):
             raise InvalidInput("collect_at", repr(self.collect_at), "slots, the earliest first")
@@ -107,7 +111,7 @@ class BlackBox:
             return float(self.others)
         if isinstance(self.process, Process):
             return float(self.process.states[0])
-        return float(self.present[0]) if self.present else 0.0
+        return 0.0 if self.present is None else float(self.present[0])
 
 
 class Draws:

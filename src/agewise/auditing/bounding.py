@@ -26,6 +26,8 @@ from agewise.arrays import Array
 
 OWN_SHARE = 0.02
 """Which part of the error goes to the interval of q."""
+PLAIN_SHARE = 0.1
+"""Which part of the error goes to the test whose weight trusts no guess."""
 BLOCKS = 200
 """Blocks of counts over which a tail is summed."""
 PARTS = 24
@@ -54,22 +56,40 @@ def lower_bound(counts: Counts, error: float, delta: float = 0.0, guess: float =
     """The largest ε that the counts refute at this error; 0 where they refute none.
 
     `guess` is where the bound was expected before these runs: it decides the weight w, and nothing
-    else, so that a bad guess costs sharpness only.
+    else. A weight that is too large leaves K₁ without a say, so that part of the error goes to a
+    test with w = n₁/n₀, which is never far off; the larger of both bounds counts.
 
     Guarantees
         If the runs are independent and the mechanism is (ε, δ)-private about the two values, the
         bound exceeds ε with a probability of at most `error`, whatever ε, the event and the number
         of runs, provided that event and guess were chosen without these runs.
     """
-    test = _Test(counts, error, delta, guess)
+    return max(_bound(test, counts) for test in _tests(counts, error, delta, guess))
+
+
+def refutes(
+    counts: Counts, epsilon: float, error: float, delta: float = 0.0, guess: float = 0.0
+) -> bool:
+    """Whether the counts refute (ε, δ) at this error: whether `lower_bound` would exceed ε."""
+    return any(test.rejects(epsilon) for test in _tests(counts, error, delta, guess))
+
+
+def _tests(counts: Counts, error: float, delta: float, guess: float) -> list[_Test]:
+    plain = PLAIN_SHARE * error
+    return [
+        _Test(counts, error - plain, delta, guess),
+        _Test(counts, plain, delta, 0.0),
+    ]
+
+
+def _bound(test: _Test, counts: Counts) -> float:
+    """The largest ε that a test rejects, to a small part of its standard deviation."""
     p = np.asarray((counts.hits + 0.5) / (counts.runs + 1))
     q = np.asarray((counts.other_hits + 0.5) / (counts.other_runs + 1))
     runs = min(counts.runs, counts.other_runs)
-    near = float(expected_bound(p, q, runs, error, delta))
-    margin = float(_spread(p, q, runs, delta)) if p > delta else 1.0
-    step = margin / 2
-    high = max(near, 0.0) if math.isfinite(near) else 0.0
-    high, low = min(high, LARGEST), -1.0
+    near = float(expected_bound(p, q, runs, test.level, test.delta))
+    margin = float(_spread(p, q, runs, test.delta)) if p > test.delta else 1.0
+    low, high, step = -1.0, min(max(near, 0.0), LARGEST), margin / 2
     if test.rejects(high):
         while test.rejects(high):
             low, high, step = high, high + step, 2 * step
@@ -91,13 +111,6 @@ def lower_bound(counts: Counts, error: float, delta: float = 0.0, guess: float =
         else:
             high = middle
     return low
-
-
-def refutes(
-    counts: Counts, epsilon: float, error: float, delta: float = 0.0, guess: float = 0.0
-) -> bool:
-    """Whether the counts refute (ε, δ) at this error: whether `lower_bound` would exceed ε."""
-    return _Test(counts, error, delta, guess).rejects(epsilon)
 
 
 class _Test:

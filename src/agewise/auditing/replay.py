@@ -36,6 +36,7 @@ from agewise.learning import Trained, average, release_table
 from agewise.privacy.account import Event
 from agewise.privacy.ledger import Ledger
 from agewise.problem import Client, Problem
+from agewise.report.tables import counted
 
 OUTSIDE = (1e9, -1e9, 1e-300)
 """Records that nobody expects, tried besides the states."""
@@ -110,7 +111,7 @@ def run_folders(path: File) -> list[File]:
     return sorted(one for one in path.glob("[0-9]" * 5) if (one / SETTINGS).exists())
 
 
-def replay(
+def replay_run(
     path: File, folders: list[Folder], ledgers: File | None, error: float
 ) -> Iterator[Finding]:
     """Every finding of this tier about a run of one or many rounds."""
@@ -137,7 +138,7 @@ def _statement(path: File, ledgers: File | None) -> Finding:
         path.name,
         claim,
         "refuted" if wrong else "proven",
-        detail=f"{len(wrong)} differences, the first: {wrong[0]}" if wrong else "",
+        detail=f"{counted(len(wrong), 'difference')}, the first: {wrong[0]}" if wrong else "",
     )
 
 
@@ -277,7 +278,9 @@ def _scales(folder: Folder) -> Iterator[Finding]:
 
 def _source(folder: Folder, client: Client) -> DataSource | None:
     """Where a client's records came from, if that is known here."""
-    settings = folder.settings
+    settings, rounds = folder.settings, (folder.path.parent / ROUNDS).exists()
+    if rounds:
+        settings = load_rounds(folder.path.parent)[1]
     if settings.own_sources or settings.engine != "local" or client.members > 1:
         return None
     if settings.readings is not None:
@@ -286,16 +289,16 @@ def _source(folder: Folder, client: Client) -> DataSource | None:
         except AgewiseError:
             return None
         return readings.get(client.name)
-    if not (folder.path.parent / ROUNDS).exists():
+    if not rounds:
         return SimulatedRecords(client, settings.seed)
     before = (int(folder.path.name) - 1) * (folder.problem.every or 1)
-    return _round_records(folder.path.parent, client).later(before)
+    return _round_records(client, settings.seed).later(before)
 
 
 @lru_cache(maxsize=1024)
-def _round_records(folder: File, client: Client) -> RoundRecords:
+def _round_records(client: Client, seed: int) -> RoundRecords:
     """The simulated records of a client through all rounds."""
-    return RoundRecords(client, load_rounds(folder)[1].seed)
+    return RoundRecords(client, seed)
 
 
 def residuals(folder: Folder) -> Iterator[tuple[str, Array]]:
@@ -379,4 +382,4 @@ def _counts(folder: Folder, event: Event, own: Event) -> bool:
     files = [folder.files[f"{one.key} {one.client}"] for one in (event, own)]
     if files[0] == files[1]:
         return event.number <= own.number
-    return (event.made_at, event.collect_at) <= (own.made_at, own.collect_at)
+    return event.made_at < own.made_at  # times are kept to the second: never accuse by a tie

@@ -52,7 +52,7 @@ def sample(
     hits = choice.event.hits(runs.outputs(choice.likely, rest))
     other = choice.event.hits(runs.outputs(choice.rare, rest))
     counts = Counts(hits, rest, other, rest)
-    bound = lower_bound(counts, error, box.delta, choice.expected)
+    bound = lower_bound(counts, error, box.delta, choice.sure)
     verdict: Verdict = "refuted" if bound > box.epsilon else "not refuted"
     told = (
         f"{choice.event}: {hits / rest:.4g} of the runs where the value is "
@@ -94,9 +94,9 @@ def bound_from_scores(
     rest = min(len(after) for _, after in parts)
     score: Score = lambda one: one[:, 0]  # noqa: E731
     first = [before[:, None] for before, _ in parts]
-    choice = choose(first, rest, error, delta, score)
+    choice = choose(first, rest, error, delta, score, only=True)
     after = [parts[choice.likely][1][:, None], parts[choice.rare][1][:, None]]
     counts = Counts(
         choice.event.hits(after[0]), len(after[0]), choice.event.hits(after[1]), len(after[1])
     )
-    return lower_bound(counts, error, delta, choice.expected)
+    return lower_bound(counts, error, delta, choice.sure)

@@ -10,9 +10,11 @@ from pathlib import Path as File
 from typing import Any
 
 from agewise.auditing.black_box import BlackBox
-from agewise.auditing.plans import read_claims
+from agewise.auditing.plans import Claims, read_claims
 from agewise.errors import InvalidInput
 from agewise.federation.journal import ROUNDS, SETTINGS
+from agewise.planning import Plan
+from agewise.problem import Problem
 from agewise.scenario import load_scenario
 
 PYTHON = re.compile(r"(?P<module>[^:]+):(?P<name>[A-Za-z_]\w*)$")
@@ -49,11 +51,11 @@ def _load(module: str, name: str) -> Any:
         ) from error
     if not hasattr(loaded, name):
         raise InvalidInput(
-            "subject", f"{module} without {name!r}", "a function or a BlackBox in it"
+            "subject", f"{module} without {name!r}", "a function, a BlackBox or a plan in it"
         )
     value = getattr(loaded, name)
-    if not callable(value) and not isinstance(value, BlackBox):
-        raise InvalidInput("subject", f"{module}:{name}", "a function or a BlackBox")
+    if not callable(value) and not isinstance(value, BlackBox | Claims | Plan | Problem):
+        raise InvalidInput("subject", f"{module}:{name}", "a function, a BlackBox or a plan")
     return value
 
 

@@ -16,6 +16,7 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from agewise.arrays import Array
 from agewise.auditing.bounding import expected_bound
@@ -26,10 +27,14 @@ STEPS = 200
 """Thresholds of a score that are looked at."""
 BINS = 40
 """Bins of a score whose unions are looked at."""
+NEAR = 0.25
+"""Which part of the outputs counts as near 0."""
+FAR = 2000.0
+"""In place of the lowest bit of those that are not."""
 LIKELIEST = 0.75
 """Events that are likelier than this at both values could show no loss worth the name."""
-LUCK = 0.003
-"""How sure it is to be that an event is not merely the luckiest of many, one side."""
+LUCK = 0.026
+"""Error of each of two limits, so that an event is not merely the luckiest of many."""
 
 Score = Callable[[Array], Array]
 """Outputs `[runs, d]` → one number per run."""
@@ -79,14 +84,14 @@ class Union:
 
 @dataclass(frozen=True)
 class Choice:
-    """An event, the two present values (by place) it tells apart, and what it is expected to."""
+    """An event, the two present values (by place) it tells apart, and what it will surely tell."""
 
     event: Tail | Union
     likely: int
     rare: int
     p: float
     q: float
-    expected: float
+    sure: float
 
 
 def choose(
@@ -95,13 +100,17 @@ def choose(
     error: float,
     delta: float = 0.0,
     extra: Score | None = None,
+    *,
+    only: bool = False,
 ) -> Choice:
     """The event that promises the largest bound, from outputs `[runs, d]` at each present value.
 
-    `runs` is how often the mechanism will be run at either value for the bound.
+    `runs` is how often the mechanism will be run at either value for the bound. `extra` is one more
+    score, or with `only` the one that counts.
     """
     best: tuple[float, Choice] | None = None
-    for name, score in _scores(outputs, extra):
+    scores = _scores(outputs, extra)
+    for name, score in itertools.islice(scores, 1) if only else scores:
         scored = [np.asarray(score(one), float) for one in outputs]
         for event, hits, counted in (*_tails(name, score, scored), _unions(name, score, scored)):
             sure, choice = _best_pair(event, hits, counted, runs, error, delta)
@@ -170,14 +179,10 @@ def _best_pair(
 ) -> tuple[float, Choice]:
     """The pair and event of which most is sure, and how much that is."""
     count = np.array(pilots, float)
-    p = (hits[0] + 0.5) / (count[:, None, None] + 1)
-    q = (hits[1] + 0.5) / (count[None, :, None] + 1)
+    p, p_low, _ = _chances(hits[0], count[:, None, None])
+    q, _, q_high = _chances(hits[1], count[None, :, None])
     # The best of many events was lucky in the runs that chose it.
-    least = int(min(count))
-    value = expected_bound(p, q, runs, error, delta)
-    doubt = expected_bound(p, q, least, LUCK, delta) - expected_bound(p, q, least, 0.5, delta)
-    with np.errstate(invalid="ignore"):
-        value = np.where(np.isfinite(value), value + doubt, -np.inf)
+    value = expected_bound(p_low, q_high, runs, error, delta)
     value = np.where(q <= LIKELIEST, value, value - 1e3)
     same = np.arange(len(pilots))
     value[same, same] = -np.inf
@@ -188,9 +193,16 @@ def _best_pair(
         int(other),
         float(p[y, other, place]),
         float(q[y, other, place]),
-        float(expected_bound(p[y, other, place], q[y, other, place], runs, error, delta)),
+        max(float(value[y, other, place]), 0.0),
     )
     return float(value[y, other, place]), choice
+
+
+def _chances(hits: Array, runs: Array) -> tuple[Array, Array, Array]:
+    """Estimates of probabilities, and limits that most of them keep to (Clopper and Pearson)."""
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), runs - hits + 1, LUCK), 0.0)
+    high = np.where(hits < runs, betaincinv(hits + 1, np.maximum(runs - hits, 1), 1 - LUCK), 1.0)
+    return (hits + 0.5) / (runs + 1), low, high
 
 
 def _scores(outputs: list[Array], extra: Score | None) -> Iterator[tuple[str, Score]]:
@@ -200,6 +212,8 @@ def _scores(outputs: list[Array], extra: Score | None) -> Iterator[tuple[str, Sc
     if width == 1:
         yield "output", partial(_coordinate, 0)
         yield "lowest bit of the output", partial(_bit_of, 0)
+        near = float(np.quantile(np.abs(np.concatenate(outputs)), NEAR))
+        yield f"lowest bit of an output within {near:.4g} of 0", partial(_bit_near, near)
         return
     yield "combination of outputs", _direction(outputs)
     shift = _aligned(outputs)
@@ -220,6 +234,11 @@ def _coordinate(k: int, outputs: Array) -> Array:
 
 def _bit_of(k: int, outputs: Array) -> Array:
     return lowest_bit(outputs[:, k])
+
+
+def _bit_near(near: float, outputs: Array) -> Array:
+    """Floats are finest around 0, where a sum shows best how coarse its parts were."""
+    return np.where(np.abs(outputs[:, 0]) <= near, lowest_bit(outputs[:, 0]), FAR)
 
 
 def _difference(k: int, other: int, outputs: Array) -> Array:

@@ -1,0 +1,170 @@
+"""Audits: how sharp the sampled bound is, beside jax_privacy's auditor; the gallery of faults."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.progress import track
+
+import agewise as aw
+from agewise.auditing import BlackBox, bound_from_scores
+from agewise.auditing.losses import Sent, loss_about
+from agewise.auditing.paths import Path as Way
+from agewise.auditing.sampled import sample
+from agewise.privacy import noise_scale
+from benchmarks.correct_mechanisms import GRID
+from benchmarks.recording import ROOT, Row, Tables
+
+PEER = ROOT / ".venv-audit"
+"""The peer's own environment: its dependencies are not ours."""
+STATES = np.array([20.0, 50.0, 100.0, 200.0])
+CLIENTS = {1: (0.1, 0.2), 2: (0.2, 0.1), 3: (0.4, 0.4)}
+SAMPLES, EPSILON, ERROR = 100, 1.0, 0.01
+DRAWS = 1_000_000
+
+ASK = """
+import json, sys
+import numpy as np
+from jax_privacy import auditing
+scores = np.load(sys.argv[1])
+auditor = auditing.CanaryScoreAuditor(scores["likely"], scores["rare"])
+ways = {
+    "bonferroni": auditing.Bonferroni(),
+    "half": auditing.Split(threshold_estimation_frac=0.5, seed=1),
+    "fifth": auditing.Split(threshold_estimation_frac=0.2, seed=1),
+}
+error = float(sys.argv[2])
+print(json.dumps({
+    name: float(auditor.epsilon_clopper_pearson(significance=error, threshold_strategy=way))
+    for name, way in ways.items()
+}))
+"""
+
+
+def peer_python() -> Path:
+    """The interpreter of the peer's environment, made on the first run."""
+    python = PEER / "bin" / "python"
+    if not python.exists():
+        venv.create(PEER, with_pip=True)
+    ready = subprocess.run([python, "-c", "import jax_privacy"], check=False, capture_output=True)
+    if ready.returncode:
+        subprocess.run([python, "-m", "pip", "install", "-q", "jax-privacy"], check=True)
+    return python
+
+
+def peer_bounds(likely: NDArray[np.float64], rare: NDArray[np.float64]) -> dict[str, float]:
+    """What jax_privacy's Clopper–Pearson auditor says of the same scores."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scores.npz"
+        np.savez(file, likely=likely, rare=rare)
+        command = [str(peer_python()), "-c", ASK, str(file), str(ERROR)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def mechanism(chain: aw.MarkovChain, age: int) -> tuple[BlackBox, float]:
+    """The tight Laplace mechanism of one of the paper's clients, and its exact ε."""
+    scale = noise_scale(
+        chain.joint(1, 1 + age), STATES, SAMPLES, EPSILON, calibration="tight"
+    ).scale
+    loss = loss_about(Way(chain), [Sent(1, STATES[:, None] / SAMPLES, scale)], 1 + age)
+
+    def release(records: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+        means = records[:, 0] / SAMPLES
+        drawn = means + (rng.laplace(0.0, scale, len(means)) if scale else 0.0)
+        return np.asarray(np.rint(drawn / GRID) * GRID)
+
+    box = BlackBox(
+        release,
+        chain,
+        EPSILON,
+        about=1 + age,
+        batched=True,
+        noiseless=scale == 0,
+        name=f"age {age}",
+    )
+    return box, loss.reached
+
+
+def sharpness() -> list[Row]:
+    """The sampled bound over the exact ε, and both auditors on the same scores."""
+    rows: list[Row] = []
+    cases = [(name, age) for name in CLIENTS for age in range(10)]
+    for name, age in track(cases, "sharpness"):
+        chain = aw.birth_death(*CLIENTS[name], STATES)
+        box, exact = mechanism(chain, age)
+        rng = np.random.default_rng([name, age])
+        begun = time.perf_counter()
+        found = sample(box, DRAWS, ERROR, rng)
+        took = time.perf_counter() - begun
+        rows_given = chain.joint(1, 1 + age).backward
+        drawn = [
+            box.mechanism(STATES[rng.choice(4, DRAWS // 2, p=rows_given[y])][:, None], rng)
+            for y in (3, 0)
+        ]
+        ours = bound_from_scores(drawn[0], drawn[1], ERROR)
+        peer = peer_bounds(drawn[0], drawn[1])
+        best = max(peer.values())
+        rows.append(
+            {
+                "client": str(name),
+                "age (slots)": age,
+                "exact ε": exact,
+                "sampled / exact": (found.at_least or 0.0) / exact,
+                "on one set of scores, ours / jax_privacy's best": ours / best if best else np.inf,
+                "ours": ours,
+                "jax_privacy, all thresholds": peer["bonferroni"],
+                "half": peer["half"],
+                "a fifth chooses": peer["fifth"],
+                "seconds, sampled": took,
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows
+
+
+def gallery() -> list[Row]:
+    """Every planted fault, and the fewest draws of a ladder with which it was refuted."""
+    spec = importlib.util.spec_from_file_location("gallery", ROOT / "examples" / "audit_gallery.py")
+    if spec is None or spec.loader is None:
+        raise RuntimeError("the gallery is not there")
+    faults = importlib.util.module_from_spec(spec)
+    sys.modules["gallery"] = faults
+    spec.loader.exec_module(faults)
+    rows: list[Row] = []
+    for name, box in track(list(faults.SAMPLED.items()), "gallery"):
+        for draws in (1_000, 3_000, 10_000, 30_000, 100_000):
+            found = sample(box, draws, ERROR, np.random.default_rng(draws))
+            if found.refuted:
+                break
+        rows.append(
+            {
+                "fault": name,
+                "claimed ε": found.claimed or 0.0,
+                "at least": found.at_least or 0.0,
+                "draws": draws if found.refuted else "not refuted",
+            }
+        )
+    return rows
+
+
+def main() -> Tables:
+    tables = {"sharpness": sharpness(), "gallery": gallery()}
+    for name, rows in tables.items():
+        print(f"\n{name}")
+        for row in rows:
+            print("  ", row)
+    least = min(float(row["sampled / exact"]) for row in tables["sharpness"])
+    ratio = min(
+        float(row["on one set of scores, ours / jax_privacy's best"]) for row in tables["sharpness"]
+    )
+    print(f"least share of the exact ε {least:.3f}, least ratio to the peer {ratio:.4f}")
+    return tables
