@@ -97,9 +97,12 @@ GROUPS = ("figures", "fitting", "knowledge", "learning", "privacy", "scheduling"
 RECORDS = {
     "planning": ("Assignment", "Comparison", "ComparisonRow"),
     "federation": ("RoundsResult", "RunIncomplete", "RunResult"),
+    "federation.round_results": ("Round",),
+    "federation.statement": ("ClientStatement", "Statement"),
     "readings": ("Columns", "Quality", "Readings", "infer_columns"),
     "process": ("JointLaw", "Process"),
     "loss": ("Bound", "CostTables", "cost_tables"),
+    "loss.simulation": ("Estimate",),
     "schemes": ("SchemeRow",),
     "terms": ("SlotTable", "slot_table"),
 }

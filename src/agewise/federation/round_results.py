@@ -43,19 +43,19 @@ class Round:
     simulated records only.
     """
 
-    number: int
-    run: str
+    number: int  #: from 1
+    run: str  #: the run of this round
     published_at: int
     aggregate: tuple[float, ...]
-    expected_gap: float
+    expected_gap: float  #: of `aggregate`
     estimate: tuple[float, ...]
-    estimate_gap: float
+    estimate_gap: float  #: of `estimate`
     realised_loss: float | None
     truth: tuple[float, ...] | None
     epsilon: float | None
     classical: float | None
-    participants: int
-    missing: tuple[str, ...]
+    participants: int  #: clients that were heard
+    missing: tuple[str, ...]  #: clients that were not
 
 
 Heard = Callable[[Round, int], None]

@@ -91,29 +91,29 @@ class ClientStatement:
     of one record.
     """
 
-    client: str
-    aggregated: bool
-    target_epsilon: float
-    collect_at: int
-    age: int
-    samples: int
-    members: int
+    client: str  #: its name
+    aggregated: bool  #: whether its release is part of the model
+    target_epsilon: float  #: what its aged ε must keep to
+    collect_at: int  #: slot of collection
+    age: int  #: slots from collection to aggregation
+    samples: int  #: records in its release, of each member
+    members: int  #: clients alike behind it
     delta: float
-    mixing: str
-    assumptions: str
-    sensitivity: float
-    noise_scale: float
-    classical_epsilon: float | None
-    aged_epsilon: float | None
-    aged_odds: float | None
-    classical_odds: float | None
-    aged_delta: float | None
-    classical_delta: float | None
-    releases: int
-    total_aged_epsilon: float | None
-    total_classical_epsilon: float | None
-    total_aged_delta: float | None
-    total_classical_delta: float | None
+    mixing: str  #: whose prior knowledge Δ holds for
+    assumptions: str  #: what that takes for granted, in words
+    sensitivity: float  #: how far one record can move the release
+    noise_scale: float  #: of the noise, in the unit of the release
+    classical_epsilon: float | None  #: about the records as collected
+    aged_epsilon: float | None  #: about the records at aggregation
+    aged_odds: float | None  #: e^ε of the aged ε
+    classical_odds: float | None  #: e^ε of the classical ε
+    aged_delta: float | None  #: δ that goes with the aged ε
+    classical_delta: float | None  #: δ that goes with the classical ε
+    releases: int  #: in its ledger until then, this one counted
+    total_aged_epsilon: float | None  #: of all of them, about aggregation
+    total_classical_epsilon: float | None  #: of all of them, the plain sum
+    total_aged_delta: float | None  #: δ of all of them, aged
+    total_classical_delta: float | None  #: δ of all of them, the plain sum
     upload_sha256: str | None
 
 
@@ -129,25 +129,25 @@ class Statement:
 
     noise: str
     trust: str
-    run: str
-    plan: str
-    made_at: str
+    run: str  #: its name
+    plan: str  #: fingerprint of the plan
+    made_at: str  #: date and time, UTC
     model: float | list[float] | None
-    aggregate_at: int
-    target_epsilon: float
-    target_delta: float
-    learner: str
-    estimator: str
-    calibration: str
-    private: bool
-    clients: tuple[ClientStatement, ...]
+    aggregate_at: int  #: the slot of aggregation
+    target_epsilon: float  #: of every client without its own
+    target_delta: float  #: 0 for Laplace noise
+    learner: str  #: the kind of learner
+    estimator: str  #: what was averaged
+    calibration: str  #: how the noise was set
+    private: bool  #: whether all noise came from the real mechanism
+    clients: tuple[ClientStatement, ...]  #: one row per client that released
     missing: tuple[str, ...]
     not_due: tuple[str, ...]
-    notes: tuple[str, ...]
-    mechanism: str
+    notes: tuple[str, ...]  #: what the numbers rest on, of this plan
+    mechanism: str  #: the noise
     draw_scale: float | None = None
-    unit: str = ""
-    limits: tuple[str, ...] = LIMITS
+    unit: str = ""  #: of the records
+    limits: tuple[str, ...] = LIMITS  #: what the numbers rest on, of any plan
 
     def __repr__(self) -> str:
         return f"Statement(run={self.run[:60]!r}, {len(self.clients)} clients)"
