@@ -67,7 +67,7 @@ def run_locally(
             "ledgers",
             "missing",
             "a folder that keeps the clients' accounts from run to run",
-            "Records that are not simulated need one.",
+            "Records that are not simulated need one: --ledgers FOLDER.",
         )
     refuse_stand_in(rng is not None, sources)
     if sources is not None and folder is None and plan.problem.noise == "server":

@@ -141,7 +141,7 @@ def run_rounds(
             "ledgers",
             "missing",
             "a folder that keeps the clients' accounts from run to run",
-            "Records that are not simulated need one.",
+            "Records that are not simulated need one: --ledgers FOLDER.",
         )
     refuse_stand_in(rng is not None, sources)
     settings = replace(
