@@ -143,6 +143,17 @@ async function update() {
   }
 }
 
+// ---- from a refusal to the choice that is to blame
+
+results.addEventListener("click", (event) => {
+  if (!event.target.matches("a.go")) return;
+  event.preventDefault();
+  const choice = document.querySelector(event.target.getAttribute("href"));
+  if (!choice) return;
+  for (let at = choice.parentElement; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+  choice.focus();
+});
+
 // ---- the statement of a rehearsal
 
 function clearStatement() {
