@@ -184,6 +184,10 @@ def test_refused_values_show_the_message_and_no_numbers(watched):
     page.click("#more summary")
     watched.changed(lambda: page.select_option("#estimator", "propagated"))
     assert "Moving records forward shrinks" in page.inner_text("#view [role=alert]")
+    page.click("#more summary")
+    page.click("a.go")
+    assert page.evaluate("document.activeElement.id") == "estimator"
+    assert page.is_visible("#estimator")
 
 
 def test_scenario_plan_report_and_statement_can_be_taken_along(watched, browser, tmp_path):
@@ -352,8 +356,8 @@ def test_everything_can_be_done_by_keyboard_alone(watched):
 def test_it_can_be_read_wide_and_narrow_light_and_dark(browser, address, shape, width, scheme):
     one = Watched(browser, width, 900, scheme)
     one.open(address)
-    over = one.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-    assert over <= 0, "the page is wider than its window"
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    one.page.screenshot(path=SHOTS / f"{shape}-{scheme}.png", full_page=True)
     letters = one.page.evaluate(
         """() => [...document.querySelectorAll('svg.chart')].map(
              (svg) => 12 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width)"""
@@ -371,8 +375,12 @@ def test_it_can_be_read_wide_and_narrow_light_and_dark(browser, address, shape, 
     assert clipped == []
     faint = one.page.evaluate(CONTRAST)
     assert faint == []
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    one.page.screenshot(path=SHOTS / f"{shape}-{scheme}.png", full_page=True)
+    one.page.click("#carry-out")
+    one.page.wait_for_selector("#stated")
+    one.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    over = one.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    assert over <= 0, "the page is wider than its window"
+    one.page.screenshot(path=SHOTS / f"{shape}-{scheme}-all.png", full_page=True)
     one.close()
 
 

@@ -266,7 +266,8 @@ def test_from_the_command_line_to_a_plan(meters, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "Taking time as the time, meter as the entity, kwh as the reading" in done.stderr
-    assert {p.name for p in (tmp_path / "rep").iterdir()} == {"fit.png", "fit.svg", "fit.json"}
+    there = {p.name for p in (tmp_path / "rep").iterdir()}
+    assert there == {"fit.png", "fit.svg", "fit.json", "report.html"}
     problem = aw.load_scenario(tmp_path / "mine.toml")
     assert aw.plan(problem).assignments[0].aged_epsilon <= 0.5
     assert (tmp_path / "mine.toml").read_text().startswith("# Laws (measured) from readings of 6")
@@ -327,7 +328,7 @@ def test_what_exists_is_not_written_over(meters, tmp_path):
     assert "mine.toml, which exists" in done.stderr
     assert mine.read_text() == "edited by hand"
     assert run(meters, *TWO, "--slots", 4, "--out", mine, "--force", cwd=tmp_path).returncode == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.html", "mine.toml"]
 
 
 def test_every_entity_can_be_a_client(meters, tmp_path):

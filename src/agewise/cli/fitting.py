@@ -139,6 +139,7 @@ def fit_command(
             progress=advance,
         )
     folder = output_folder(report, "--report")
+    text = None if page is None else _handover(fitted)
     _write(
         out,
         _header(fitted) + dump_scenario(fitted.problem),
@@ -151,8 +152,8 @@ def fit_command(
     for warning in fitted.warnings:
         people.print(f"[yellow]{escape(warning)}[/]", soft_wrap=True, highlight=False)
     paths = [out]
-    if page is not None:
-        page.write_text(_handover(fitted), encoding="utf-8")
+    if page is not None and text is not None:
+        _write(page, text, None)
         paths.append(page)
     if folder is not None:
         from agewise import figures  # noqa: PLC0415

@@ -67,7 +67,6 @@ class Curve:
 
     losses: tuple[Loss, ...]
     open: int
-    refused: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 import math
+from dataclasses import fields
 from urllib.parse import urlencode
 
 from agewise import __version__
+from agewise.errors import AgewiseError
 from agewise.explore import pictures, words
 from agewise.explore.choices import Choices
 from agewise.explore.controls import controls, upload_form
@@ -54,9 +56,17 @@ def whole_page(model: Model, choices: Choices) -> str:
     )
 
 
-def refused(message: str) -> str:
-    """What is shown where a choice is not possible: the message, and no numbers."""
-    return f'<div class="warning refused" role="alert">{paragraph(message)}</div>'
+CONTROLS = {"level.correlation": "memory", "level.loading": "loading", "aggregate_at": "every"}
+"""The control that a refused field belongs to, where it is not called the same."""
+
+
+def refused(error: AgewiseError) -> str:
+    """What is shown where a choice is not possible: the message, where to go, and no numbers."""
+    name = getattr(error, "field", "")
+    name = CONTROLS.get(name, name)
+    known = name in {one.name for one in fields(Choices)}
+    go = f'<p><a class="go" href="#{name}">Go to this choice</a></p>' if known else ""
+    return f'<div class="warning refused" role="alert">{paragraph(str(error))}{go}</div>'
 
 
 def number(name: str, label: str, value: float, unit: str, note: str = "") -> str:

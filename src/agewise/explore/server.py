@@ -91,7 +91,7 @@ class Explorer:
             text, still = write(self.model.read(_query(request.query_params)))
             headers = {"x-agewise-open": str(still)}
         except AgewiseError as error:
-            text, headers = page.refused(str(error)), {"x-agewise-refused": "1"}
+            text, headers = page.refused(error), {"x-agewise-refused": "1"}
         return HTMLResponse(text, headers=headers)
 
     def file(self, name: str, kind: str, write: Callable[[Model, Choices], str]) -> Answer:

@@ -7,7 +7,7 @@ import shlex
 import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -40,7 +40,6 @@ class Job:
     total: int = 0
     failure: str = ""
     source: Source | None = None
-    ended: threading.Event = field(default_factory=threading.Event)
 
     def advance(self, done: int, total: int) -> None:
         """Note how far the work has come."""
@@ -110,7 +109,6 @@ class Uploads:
         finally:
             job.path.unlink(missing_ok=True)
             job.stage = job.stage if job.source is not None else "failed"
-            job.ended.set()
 
     def _fitted(self, job: Job) -> Source:
         wanted = {name: text.strip() for name, text in job.wanted.items() if text.strip()}

@@ -85,7 +85,7 @@ function show(place, text) {
 async function ask(path, given, signal) {
   const answer = await fetch(path + "?" + given, { signal });
   const text = await answer.text();
-  if (!answer.ok) throw new Error(text);
+  if (!answer.ok) throw new Error("failed");
   return {
     text,
     open: Number(answer.headers.get("x-agewise-open") || 0),
@@ -131,7 +131,11 @@ async function update() {
   } catch (error) {
     if (error.name === "AbortError") return;
     show(document.getElementById("view"), "");
-    finish("The explorer does not answer. Is it still running? (agewise explore)");
+    finish(
+      error.message === "failed"
+        ? "The explorer failed at this. The terminal that it was started in says why."
+        : "The explorer does not answer. Is it still running? (agewise explore)"
+    );
   } finally {
     window.clearTimeout(slow);
   }
@@ -142,6 +146,17 @@ async function update() {
     status.textContent = words;
   }
 }
+
+// ---- from a refusal to the choice that is to blame
+
+results.addEventListener("click", (event) => {
+  if (!event.target.matches("a.go")) return;
+  event.preventDefault();
+  const choice = document.querySelector(event.target.getAttribute("href"));
+  if (!choice) return;
+  for (let at = choice.parentElement; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+  choice.focus();
+});
 
 // ---- the statement of a rehearsal
 
