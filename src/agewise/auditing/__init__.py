@@ -100,16 +100,7 @@ def audit(
     fraction("error", error)
     generator = None if rng is None else random_generator(rng)
     advance = progress or (lambda _done, _total: None)
-    if isinstance(subject, str | File):
-        subject = resolve(str(subject))
-    if is_client_app(subject):
-        subject = app_mechanism(subject, request)
-    if isinstance(subject, Problem):
-        subject = plan(subject)
-    if isinstance(subject, RunResult | RoundsResult):
-        subject = subject.plan
-    if isinstance(subject, Plan):
-        subject = heard(subject.problem, subject.assignments, subject.unheard)
+    subject = _known(subject, request)
     if isinstance(subject, Claims):
         return _audit_claims(subject, draws, error, generator, time_limit, tiers, advance)
     if isinstance(subject, File):
@@ -147,6 +138,21 @@ def audit(
         )
     found = sample(box, draws, error, generator, time_limit, advance=advance)
     return Audit(box.name, (found,), tuple(_box_assumptions(box)), error)
+
+
+def _known(subject: Any, request: Request | None) -> Any:
+    """A subject as claims of a plan, the folder of a run, a black box or a function."""
+    if isinstance(subject, str | File):
+        subject = resolve(str(subject))
+    if is_client_app(subject):
+        return app_mechanism(subject, request)
+    if isinstance(subject, Problem):
+        subject = plan(subject)
+    if isinstance(subject, RunResult | RoundsResult):
+        subject = subject.plan
+    if isinstance(subject, Plan):
+        return heard(subject.problem, subject.assignments, subject.unheard)
+    return subject
 
 
 def _box_assumptions(box: BlackBox) -> Iterator[str]:
