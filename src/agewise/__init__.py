@@ -100,7 +100,7 @@ __all__ = [
     "take_turns",
 ]
 
-_GROUPS = ("federation", "figures", "fitting")
+_GROUPS = ("auditing", "federation", "figures", "fitting")
 """Packages that take long to import, or need matplotlib or polars, which do."""
 
 _ELSEWHERE = {

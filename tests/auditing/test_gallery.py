@@ -183,6 +183,15 @@ def test_plans_of_many_rounds_hold_exactly_and_with_less_noise_do_not(changes):
         assert next(one.claim for one in found.findings if one.refuted).startswith("ε about")
 
 
+def test_results_and_paths_are_subjects_too(tmp_path):
+    plan = gallery.crowd(2)
+    result = aw.run(plan, folder=tmp_path / "run", rng=np.random.default_rng(1))
+    assert not aw.audit(result, draws=0).refuted
+    assert not aw.audit(tmp_path / "run", draws=0).refuted
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    assert not aw.audit(tmp_path / "plan.json", draws=1_000).refuted
+
+
 def test_reports_are_tables_pictures_and_documents(tmp_path):
     found = aw.audit(gallery.plan_noise_too_small, draws=0)
     document = json.loads(found.to_json())

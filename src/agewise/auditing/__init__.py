@@ -7,6 +7,7 @@ box, run many times, with a lower confidence bound on its ε.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path as File
@@ -27,6 +28,8 @@ from agewise.auditing.totals import ledger_totals
 from agewise.checks import fraction, one_of, random_generator
 from agewise.errors import InvalidInput
 from agewise.federation.journal import PLAN
+from agewise.federation.result import RunResult
+from agewise.federation.round_results import RoundsResult
 from agewise.mixing import assumption
 from agewise.planning import Plan, plan
 from agewise.problem import Problem
@@ -77,11 +80,12 @@ def audit(
     """Try to refute what is claimed of a plan, a problem, a run or any mechanism.
 
     `subject` is a `Plan` (its numbers are taken as written), a `Problem` (planned first), the
-    folder of a run, the name of any of these, a `BlackBox`, a function of records or a Flower
-    ClientApp. A function needs its `process` and its `claim` (ε, with `delta`); `age` says how many
-    slots lie between collection and the present. See `BlackBox` for the rest. `request` makes the
-    (Message, Context) of a ClientApp from records. `error` is the probability of refuting a true
-    claim by chance, over all sampled findings together. `ledgers` is the folder of a run's ledgers.
+    folder of a run or its result (the plan it carried out), the name of any of these, a `BlackBox`,
+    a function of records or a Flower ClientApp. A function needs its `process` and its `claim` (ε,
+    with `delta`); `age` says how many slots lie between collection and the present. See `BlackBox`
+    for the rest. `request` makes the (Message, Context) of a ClientApp from records. `error` is the
+    probability of refuting a true claim by chance, over all sampled findings together. `ledgers` is
+    the folder of a run's ledgers.
 
     Guarantees
         The exact and replay tiers refute only what is false, but for the test of recorded noise,
@@ -96,14 +100,7 @@ def audit(
     fraction("error", error)
     generator = None if rng is None else random_generator(rng)
     advance = progress or (lambda _done, _total: None)
-    if isinstance(subject, str):
-        subject = resolve(subject)
-    if is_client_app(subject):
-        subject = app_mechanism(subject, request)
-    if isinstance(subject, Problem):
-        subject = plan(subject)
-    if isinstance(subject, Plan):
-        subject = heard(subject.problem, subject.assignments, subject.unheard)
+    subject = _known(subject, request)
     if isinstance(subject, Claims):
         return _audit_claims(subject, draws, error, generator, time_limit, tiers, advance)
     if isinstance(subject, File):
@@ -141,6 +138,21 @@ def audit(
         )
     found = sample(box, draws, error, generator, time_limit, advance=advance)
     return Audit(box.name, (found,), tuple(_box_assumptions(box)), error)
+
+
+def _known(subject: Any, request: Request | None) -> Any:
+    """A subject as claims of a plan, the folder of a run, a black box or a function."""
+    if isinstance(subject, str | File):
+        subject = resolve(str(subject))
+    if is_client_app(subject):
+        return app_mechanism(subject, request)
+    if isinstance(subject, Problem):
+        subject = plan(subject)
+    if isinstance(subject, RunResult | RoundsResult):
+        subject = subject.plan
+    if isinstance(subject, Plan):
+        return heard(subject.problem, subject.assignments, subject.unheard)
+    return subject
 
 
 def _box_assumptions(box: BlackBox) -> Iterator[str]:
@@ -186,17 +198,13 @@ def _sample_clients(
     """The sampled tier for a plan's clients, each kind once, the error shared among them."""
     kinds: dict[Any, tuple[Any, Any]] = {}
     for client, one in zip(claims.problem.clients, claims.assignments, strict=True):
-        key = (
-            client.process.fingerprint,
-            client.law,
-            client.samples,
-            one.collect_at,
-            one.noise_scale,
-        )
+        target = claims.problem.target_of(client)
+        own = (client.process.fingerprint, client.law, client.samples, target)
+        key = (*own, one.collect_at, one.noise_scale, one.aged_epsilon)
         kinds.setdefault(key, (client, one))
     chosen = list(kinds.values())[:MOST_SAMPLED]
     for done, (client, one) in enumerate(chosen):
-        if not one.aged_epsilon > 0:
+        if not 0 < one.aged_epsilon < math.inf:
             continue
 
         def step(now: int, total: int, before: int = done) -> None:

@@ -58,7 +58,8 @@ def audit_figure(audit: Audit) -> Figure:
 
 
 def _drawn(one: Finding) -> bool:
-    return bool(one.claimed) and one.at_least is not None and "ε" in one.claim
+    numbers = one.claimed, one.at_least
+    return "ε" in one.claim and all(x is not None and math.isfinite(x) for x in numbers)
 
 
 def _words(one: Finding) -> str:
