@@ -152,14 +152,27 @@ def test_all_is_sorted_complete_and_resolves():
     assert public <= set(aw.__all__)
 
 
-def test_importing_the_package_is_light():
+COMMAND = "sys.argv[1:] = {!r}\nfrom agewise.cli import main\nmain()"
+LIGHT = [
+    ("import agewise", "matplotlib flwr polars opendp typer pydantic scipy"),
+    (COMMAND.format(["--help"]), "matplotlib flwr polars opendp scipy"),
+    (COMMAND.format(["plan", "--json"]), "matplotlib flwr polars opendp scipy.stats sklearn"),
+    (
+        "import agewise as aw\naw.run(aw.plan(aw.scenarios.london()))",
+        "matplotlib flwr polars scipy.stats sklearn opendp.extras",
+    ),
+]
+
+
+@pytest.mark.parametrize(("what", "heavy"), LIGHT, ids=["import", "help", "plan", "run"])
+def test_nothing_heavy_is_imported_before_it_is_needed(what, heavy):
     code = (
-        "import sys, agewise;"
-        "heavy = 'matplotlib', 'flwr', 'polars', 'opendp', 'typer', 'pydantic';"
-        "print([m for m in heavy if m in sys.modules])"
+        f"import sys, atexit\natexit.register(lambda: print(*sys.modules, file=sys.stderr))\n{what}"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    loaded = set(done.stderr.split())
+    assert "agewise" in loaded
+    assert loaded.isdisjoint(heavy.split())
 
 
 def test_what_is_imported_on_demand_is_what_it_says():

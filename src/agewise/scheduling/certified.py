@@ -137,6 +137,10 @@ def solve_stream(
     return _without_capacity(tables, many, guess, False, progress)
 
 
+MANY, LARGE = 20_000, 1e-3
+"""Clients beyond which a gap up to this is not worth many looks at all pairs of moves."""
+
+
 def _few(tables: Tables) -> bool:
     """Whether all schedules can simply be tried."""
     return EXHAUSTIVE > 0 and tables.clients * math.log(tables.slots) <= math.log(EXHAUSTIVE)
@@ -168,7 +172,13 @@ def _polish(
         return schedule
     try:
         if (schedule.relative_gap or 0.0) > ENOUGH or tables.clients <= FINISH_CLIENTS:
-            columns, objective = improve(tables.u, tables.b, schedule.columns, schedule.multipliers)
+            columns, objective = improve(
+                tables.u,
+                tables.b,
+                schedule.columns,
+                schedule.multipliers,
+                thorough=tables.clients <= MANY or (schedule.relative_gap or 0.0) > LARGE,
+            )
             if objective < schedule.objective:
                 schedule = replace(schedule, columns=columns, objective=objective)
         if tables.clients <= FINISH_CLIENTS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,18 +19,20 @@ ROUNDS = 200
 
 
 def improve(
-    u: Array, b: Array, columns: NDArray[np.intp], multipliers: Array
+    u: Array, b: Array, columns: NDArray[np.intp], multipliers: Array, *, thorough: bool = True
 ) -> tuple[NDArray[np.intp], float]:
     """Return a schedule at least as good, and its objective; `b` is `[m, T, d]`.
 
     The moves tried are those that cost least at the multipliers λ, where a schedule's objective
-    is L(λ) + Σ reduced costs + ‖Σb − λ‖²: alone, and in pairs.
+    is L(λ) + Σ reduced costs + ‖Σb − λ‖²: alone, and in pairs. Not `thorough`: in so few rounds
+    that all pairs take about as long as a look at the tables.
     """
     rows = np.arange(len(u))
     columns = np.array(columns, dtype=np.intp)
     client, column = _cheap_moves(u, b, columns, multipliers)
     bias = b[rows, columns].sum(axis=0)
-    for _ in range(ROUNDS if client.size else 0):
+    rounds = ROUNDS if thorough or not client.size else max(5, u.size // client.size**2)
+    for _ in range(rounds if client.size else 0):
         costs = u[client, column] - u[client, columns[client]]
         steps = b[client, column] - b[client, columns[client]]
         alone = costs + ((bias + steps) ** 2).sum(axis=1) - (bias**2).sum()
@@ -76,5 +80,5 @@ def _cheap_moves(
 
 def _objective(u: Array, b: Array, columns: NDArray[np.intp]) -> float:
     rows = np.arange(len(u))
-    bias = b[rows, columns].sum(axis=0)
-    return float(u[rows, columns].sum() + bias @ bias)
+    bias = [math.fsum(column) for column in b[rows, columns].T.tolist()]  # which may cancel out
+    return math.fsum([*u[rows, columns].tolist(), *(one * one for one in bias)])

@@ -1,7 +1,7 @@
-"""The best λ for one bias: bisection over few rows, a sample and a few passes over many.
+"""The best λ for one bias: bisection over few rows; over many, the rows that change near it.
 
-Σ b falls as λ rises, so λ = Σ b(λ) is bracketed and bisected; where it is met, rows that tie are
-split so that Σ b comes closest to λ.
+Σ b falls as λ rises, so λ = Σ b(λ) is bracketed; where it is met, rows that tie are split so that
+Σ b comes closest to λ.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
-from agewise.errors import InvalidInput
+from agewise.scheduling.crossing import meeting
+from agewise.scheduling.few_rows import Rows
 from agewise.scheduling.schedule import Schedule
 from agewise.scheduling.tables import Tables, check_block, choose_all, members_of
 
@@ -23,8 +24,23 @@ SAMPLE = 20_000
 GUESS = 20_000
 """Rows that a first guess of λ is made from where there are more."""
 
-LOOSE = 100
-"""Sampled rows that may still be undecided when a guess of λ is good enough."""
+LARGE = 1e-3
+"""Relative gap that is worth starting again with rows that tie fixed, if they are few."""
+
+FIXED = 3
+"""How many."""
+
+TRIES = 3
+"""Passes after which a schedule may be good enough already."""
+
+OVERSHOOT = (1.5, 4.0)
+"""How far beyond where the best λ is expected one is looked at, to have it in between."""
+
+SOME_TIES = 100
+"""Rows that tie, up to which each side of them is tried with what others can make up for."""
+
+FEW = 0.1
+"""The part of all rows that may choose differently on both sides of the best λ."""
 
 ENOUGH = 5e-7
 """Relative gap at which many clients count as done."""
@@ -42,158 +58,239 @@ def search_one_bias(
     rows = list(tables.blocks())
     u, b = np.concatenate([r[1] for r in rows]), np.concatenate([r[2] for r in rows])
     check_block(0, u, b)
-    return _Rows(u, b[:, :, 0], members_of(tables, counts)).solve(counts is not None)
-
-
-@dataclass(eq=False)
-class _Rows:
-    """Rows of the tables with how many clients each stands for, small enough to look at often."""
-
-    u: Array
-    b: Array
-    weight: Array
-
-    def choose(self, at: float) -> NDArray[np.intp]:
-        return np.asarray((self.u + (2 * at) * self.b).argmin(axis=1))
-
-    def bias(self, columns: NDArray[np.intp]) -> float:
-        return float((self.b[np.arange(len(self.b)), columns] * self.weight).sum())
-
-    def range(self) -> tuple[float, float]:
-        """The least and the largest Σ b of any schedule."""
-        allowed = np.isfinite(self.u)
-        low = np.where(allowed, self.b, np.inf).min(axis=1) * self.weight
-        high = np.where(allowed, self.b, -np.inf).max(axis=1) * self.weight
-        return float(low.sum()), float(high.sum())
-
-    def crossing(
-        self, rest: float, slope: float, near: float | None = None, loose: int = 0
-    ) -> tuple[float, float]:
-        """Two λ between which Σ b + `rest` falls through `slope`·λ.
-
-        Neighbouring floats, or as soon as at most `loose` rows choose differently at the two.
-        `near` is a guess.
-        """
-
-        def above(at: float) -> bool:
-            return self.bias(self.choose(at)) + rest >= slope * at
-
-        low, high = (x + rest for x in self.range()) if slope else (0.0, 0.0)
-        if near is not None or not slope:
-            low = high = near or 0.0
-            width = 1e-3 * abs(low) + 1e-12
-            while not above(low) and width < 1e300:
-                low, width = low - width, width * 8
-            width = 1e-3 * abs(high) + 1e-12
-            while above(high) and width < 1e300:
-                high, width = high + width, width * 8
-        for step in range(1100):
-            middle = (low + high) / 2
-            if middle in (low, high) or high - low <= 1e-15 * max(abs(low), abs(high)):
-                break
-            if loose and step % 3 == 2:
-                changed = int((self.choose(low) != self.choose(high)).sum())
-                if changed <= loose:
-                    break
-            low, high = (middle, high) if above(middle) else (low, middle)
-        return low, high
-
-    def solve(self, grouped: bool) -> Schedule:
-        """Bisect to the last bit, then move tied clients so that Σ b comes closest to λ."""
-        low, high = self.crossing(0.0, 1.0)
-        values = [self.bound(at) for at in (low, high)]
-        at = low if values[0] >= values[1] else high
-        share = self.between(low, high, at)
-        bias = float((share * self.b).sum())
-        cost = float((share * np.where(share > 0, self.u, 0)).sum())
-        objective = cost + bias**2
-        return Schedule(
-            share.argmax(axis=1),
-            objective,
-            min(max(values), objective),
-            1,
-            np.array([at]),
-            allocation=share if grouped else None,
-        )
-
-    def bound(self, at: float) -> float:
-        least = (self.u + (2 * at) * self.b).min(axis=1)
-        return math.fsum((least * self.weight).tolist()) - at * at
-
-    def between(self, low: float, high: float, wanted: float) -> NDArray[np.int64]:
-        """How many clients of each row take each column, so that Σ b comes closest to `wanted`.
-
-        At two neighbouring λ different columns are best for a few rows; their clients are moved
-        from one to the other, largest steps first, as far as that does not overshoot.
-        """
-        rows = np.arange(len(self.u))
-        share = np.zeros(self.u.shape, dtype=np.int64)
-        first, second = self.choose(low), self.choose(high)
-        share[rows, first] = self.weight.astype(np.int64)
-        missing = wanted - self.bias(first)
-        step = self.b[rows, second] - self.b[rows, first]
-        moving = np.flatnonzero(step != 0)
-        for row in moving[np.argsort(-np.abs(step[moving]))]:
-            moves = min(int(self.weight[row]), max(0, round(missing / step[row])))
-            share[row, first[row]] -= moves
-            share[row, second[row]] += moves
-            missing -= moves * step[row]
-        return share
+    return Rows(u, b[:, :, 0], members_of(tables, counts)).solve(counts is not None)
 
 
 def _scalar_of_many(
-    tables: Tables, counts: NDArray[np.int64] | None, start: Array | None
+    tables: Tables,
+    counts: NDArray[np.int64] | None,
+    start: Array | None,
+    *,
+    fixed: bool = False,
 ) -> Schedule:
-    """λ from a sample, corrected by a few passes over all rows; a few clients make up the rest.
+    """Two λ with the best one in between, by few passes; it from the rows that change between them.
 
-    Given any λ, letting some rows choose at another one shifts Σ b at a cost of second order, so
-    λ need not be met to the last bit: the gap says how much was lost.
+    Σ b − λ falls at least as fast as λ rises, so at any λ it says how far the best one is at most.
     """
     weight = members_of(tables, counts)
-    picked, sample = _sample(tables, weight)
-    share = sample.weight.sum() / weight.sum()
-    scaled = _Rows(sample.u, sample.b, sample.weight / share)
-    if start is not None:
-        at = float(start[0])
-    else:  # a rough guess from a few rows, a better one from more
-        few = _Rows(scaled.u[::10], scaled.b[::10], scaled.weight[::10])
-        few.weight = few.weight * (scaled.weight.sum() / few.weight.sum())
-        rough = float(np.mean(few.crossing(0.0, 1.0, loose=20)))
-        at = float(np.mean(scaled.crossing(0.0, 1.0, near=rough, loose=LOOSE)))
-    best: Schedule | None = None
-    bound, proven_at = -math.inf, np.array([at])
-    known: list[tuple[float, float]] = []
-    for passes in range(1, PASSES + 1):
-        columns, cost, bias, value = choose_all(tables, weight, np.array([at]), check=passes == 1)
-        if value > bound:
-            bound, proven_at = value, np.array([at])
-        known.append((at, float(bias[0]) - at))
-        if passes < PASSES and known[-1][1] ** 2 > 1e-2 * abs(value):  # too far off to mend
-            at = _next_multiplier(scaled, known)
-            continue
-        schedule = _make_up(picked, sample, columns, cost, float(bias[0]), at, counts)
-        if best is None or schedule.objective < best.objective:
-            best = schedule
-        best = replace(
-            best, lower_bound=min(bound, best.objective), multipliers=proven_at, iterations=passes
-        )
-        if (best.relative_gap or 0.0) <= ENOUGH:
-            break
-        at = _next_multiplier(scaled, known)
-    if best is None:  # PASSES is at least one
-        raise InvalidInput("u", "empty", "one or more clients")
-    if (best.relative_gap or 0.0) > 1e-3 and tables.in_memory:
-        # So many rows tie at λ that a sample cannot make up for them: look at all of them.
-        whole_table = _Rows(tables.u, tables.b[:, :, 0], weight).solve(counts is not None)
-        if whole_table.objective < best.objective:
-            bound = max(best.lower_bound or -math.inf, whole_table.lower_bound or -math.inf)
-            best = replace(whole_table, lower_bound=min(bound, whole_table.objective))
+    search = _Search(tables, weight)
+    search.go(search.guess() if start is None else float(start[0]))
+    for tried in range(
+        TRIES
+    ):  # most are near enough at once for the sample to make up for the rest
+        if (made := search.mended(counts)) is not None:
+            return made
+        if tried < TRIES - 1:
+            search.go(search.beyond(1.0))
+    overshoot = iter(OVERSHOOT)
+    while search.left is None or search.right is None:
+        search.go(search.beyond(next(overshoot, None)))
+    active = search.active()
+    while len(active) > FEW * tables.clients and search.passes < PASSES - 1:
+        search.go(search.within())
+        before, active = len(active), search.active()
+        if len(active) > before / 2:
+            break  # rows that tie do not become fewer
+    best = search.finish(active, counts)
+    if (best.relative_gap or 0.0) > LARGE and not fixed and tables.in_memory and counts is None:
+        for side in search.sides():  # one row leaves more than others make up for: fix it first
+            rows = search.tied
+            if 0 < len(rows) <= FIXED:
+                u, columns = tables.u.copy(), side.columns[rows]
+                u[rows] = np.inf
+                u[rows, columns] = tables.u[rows, columns]
+                found = _scalar_of_many(Tables(u, tables.b), counts, best.multipliers, fixed=True)
+                if found.objective < best.objective:
+                    best = replace(best, columns=found.columns, objective=found.objective)
     return best
 
 
-def _sample(tables: Tables, weight: Array) -> tuple[NDArray[np.intp], _Rows]:
+class _Search:
+    """λ on both sides of the best one, with all choices at each."""
+
+    def __init__(self, tables: Tables, weight: Array) -> None:
+        self.tables, self.weight, self.passes = tables, weight, 0
+        self.left: _At | None = None
+        self.right: _At | None = None
+        self.last: _At | None = None
+        self.proven: _At | None = None
+        self.tied = np.empty(0, dtype=np.intp)
+        """Rows that change at the best λ, where that leaves more than others make up for."""
+        self.picked, self.some = _sample(tables, weight)
+        share = self.some.weight.sum() / weight.sum()
+        self.sample = Rows(self.some.u, self.some.b, self.some.weight / share)
+
+    def go(self, at: float) -> None:
+        """One pass over all rows."""
+        columns, cost, bias, value = choose_all(
+            self.tables, self.weight, np.array([at]), check=self.passes == 0
+        )
+        self.passes += 1
+        here = self.last = _At(at, columns, cost, float(bias[0]), value)
+        if self.proven is None or value > self.proven.value:
+            self.proven = here
+        if here.bias >= at:
+            self.left = here
+        if here.bias <= at:
+            self.right = here
+
+    def guess(self) -> float:
+        """Where the sample's Σ b meets λ."""
+        return self._met(0.0, 0.0)
+
+    def beyond(self, factor: float | None) -> float:
+        """On the other side of the best λ: most likely, and without a `factor` for sure."""
+        known = self._known(self.last)
+        excess = known.bias - known.at
+        if factor is None:
+            return known.bias
+        own = self.sample.bias(self.sample.choose(known.at))
+        step = self._met(known.at, known.bias - own) - known.at
+        step = factor * step + math.copysign(1e-9 * abs(excess), excess)
+        return known.at + float(np.clip(step, -abs(excess), abs(excess)))
+
+    def within(self) -> float:
+        """Between both sides, where the sample says, mended by what is known of both."""
+        left, right = self.sides()
+        errors = [one.bias - self.sample.bias(self.sample.choose(one.at)) for one in (left, right)]
+        at = (left.at + right.at) / 2
+        for _ in range(3):
+            part = (at - left.at) / (right.at - left.at)
+            at = self._met(left.at, errors[0] + part * (errors[1] - errors[0]))
+            at = min(max(at, left.at), right.at)
+        room = min(at - left.at, right.at - at)
+        at += room if at - left.at < right.at - at else -room  # to have it near from both sides
+        return at if left.at < at < right.at else (left.at + right.at) / 2
+
+    def sides(self) -> tuple[_At, _At]:
+        return self._known(self.left), self._known(self.right)
+
+    def mended(self, counts: NDArray[np.int64] | None) -> Schedule | None:
+        """The last choices, with the sample's at another λ: if that is good enough."""
+        known, some = self._known(self.last), self.some
+        off = (known.bias - known.at) ** 2
+        if off > 1e-2 * abs(known.value):
+            return None
+        rest = known.bias - some.bias(known.columns[self.picked]) - known.at
+        ends = (known.at, known.at)  # near enough as it is
+        if off > 0.1 * ENOUGH * abs(known.cost + known.bias**2):
+            ends = some.crossing(rest, 0.0, known.at, 64)
+        made = self._proven(_make_up(self.picked, some, known, ends, counts))
+        return made if (made.relative_gap or 0.0) <= ENOUGH else None
+
+    def _proven(self, made: Schedule) -> Schedule:
+        best = self._known(self.proven)
+        bound, at = min(best.value, made.objective), np.array([best.at])
+        return replace(made, lower_bound=bound, multipliers=at, iterations=self.passes)
+
+    @staticmethod
+    def _known(one: _At | None) -> _At:
+        if one is None:
+            raise ValueError("there was no such pass")
+        return one
+
+    def active(self) -> NDArray[np.intp]:
+        """The rows that choose differently on both sides."""
+        left, right = self.sides()
+        return np.flatnonzero(left.columns != right.columns)
+
+    def finish(self, active: NDArray[np.intp], counts: NDArray[np.int64] | None) -> Schedule:
+        """The best λ, from all changes between both sides; rows that change near it mend Σ b."""
+        left, right = self.sides()
+        rows = _rows_of(self.tables, active, self.weight)
+        chosen = left.columns[active], right.columns[active]
+        both = (left.at, right.at), chosen, (left.bias, right.bias)
+        at, changes, place = meeting(rows.u, rows.b, rows.weight, *both)
+        known = {left.at: left, right.at: right}.get(at)
+        if known is None:
+            self.go(at)
+            known = self._known(self.last)
+        tied = np.abs(changes.at - at) <= 1e-13 * abs(at)
+        made = []
+        for around in (0, 8, 64):
+            near = tied.copy()
+            near[max(0, place - around) : place + around] = True
+            picked = np.unique(changes.row[near])
+            some = Rows(rows.u[picked], rows.b[picked], rows.weight[picked])
+            reach = changes.at[near]
+            low, high = (reach.min(), reach.max()) if len(reach) else (at, at)
+            room = 1e-13 * max(abs(low), abs(high))
+            close = float(low - room), float(high + room)
+            made.append(_make_up(active[picked], some, known, close, counts))
+        best = min(made, key=_objective)
+        if best.objective - known.value > ENOUGH * abs(best.objective):
+            ties = np.unique(changes.row[tied]) if tied.sum() <= SOME_TIES else active[:0]
+            self.tied = active[ties]
+            for side in (left, right) if len(ties) else (known,):
+                made.append(self._from_afar(known, side, active[ties], rows, ties, counts))
+            best = min(made, key=_objective)
+        return self._proven(best)
+
+    def _from_afar(
+        self,
+        known: _At,
+        side: _At,
+        tied: NDArray[np.intp],
+        rows: Rows,
+        ties: NDArray[np.intp],
+        counts: NDArray[np.int64] | None,
+    ) -> Schedule:
+        """Tied rows as on one side; the sample, at another λ, makes up for what that leaves."""
+        columns = known.columns.copy()
+        columns[tied] = side.columns[tied]
+        own = rows.weight[ties]
+        old, new = known.columns[tied], side.columns[tied]
+        cost = known.cost + float(((rows.u[ties, new] - rows.u[ties, old]) * own).sum())
+        bias = known.bias + float(((rows.b[ties, new] - rows.b[ties, old]) * own).sum())
+        others = ~np.isin(self.picked, tied)
+        picked, some = self.picked[others], self.some.of(others)
+        here = _At(known.at, columns, cost, bias, known.value)
+        rest = bias - some.bias(columns[picked]) - known.at
+        return _make_up(picked, some, here, some.crossing(rest, 0.0, known.at, 64), counts)
+
+    def _met(self, start: float, off: float) -> float:
+        """Where the sample's Σ b + `off` meets λ; `start` is one end of where that can be."""
+        chosen = self.sample.choose(start)
+        bias = self.sample.bias(chosen) + off
+        if bias == start:
+            return start
+        own, other = self.sample, self.sample.choose(bias)
+        sides = [(start, chosen, bias), (bias, other, own.bias(other) + off)]
+        (low, first, above), (high, last, below) = sorted(sides, key=lambda one: one[0])
+        return meeting(own.u, own.b, own.weight, (low, high), (first, last), (above, below))[0]
+
+
+def _objective(one: Schedule) -> float:
+    return one.objective
+
+
+@dataclass(eq=False)
+class _At:
+    """All choices at one λ: columns, Σ u, Σ b and L(λ)."""
+
+    at: float
+    columns: NDArray[np.intp]
+    cost: float
+    bias: float
+    value: float
+
+
+def _rows_of(tables: Tables, which: NDArray[np.intp], weight: Array) -> Rows:
+    """Some rows of the tables."""
+    if tables.in_memory:
+        return Rows(tables.u[which], tables.b[which, :, 0], weight[which])
+    parts = []
+    for first, u, b in tables.blocks():
+        low, high = np.searchsorted(which, [first, first + len(u)])
+        own = which[low:high] - first
+        parts.append((u[own].copy(), b[own, :, 0].copy()))
+    u, b = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+    return Rows(u, b, weight[which])
+
+
+def _sample(tables: Tables, weight: Array) -> tuple[NDArray[np.intp], Rows]:
     """Evenly spread rows, and which ones."""
-    stride = max(1, tables.clients // GUESS)
+    stride = max(20, tables.clients // GUESS)
     if tables.in_memory:
         u, b = tables.u[::stride], tables.b[::stride, :, 0]
     else:
@@ -204,44 +301,29 @@ def _sample(tables: Tables, weight: Array) -> tuple[NDArray[np.intp], _Rows]:
         u, b = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
     check_block(0, u, b[:, :, None])
     picked = np.arange(0, tables.clients, stride)
-    return picked, _Rows(np.ascontiguousarray(u), np.ascontiguousarray(b), weight[picked])
-
-
-def _next_multiplier(scaled: _Rows, known: list[tuple[float, float]]) -> float:
-    """Where Σ b − λ vanishes, from its values so far: by the sample's shape, then by secants."""
-    at, excess = known[-1]
-    if len(known) > 1 and known[-2][1] != excess:
-        before, earlier = known[-2]
-        return at - excess * (at - before) / (excess - earlier)
-    off = excess - (scaled.bias(scaled.choose(at)) - at)  # the sample's own error at this λ
-    return float(np.mean(scaled.crossing(off, 1.0, near=at, loose=LOOSE)))
+    return picked, Rows(np.ascontiguousarray(u), np.ascontiguousarray(b), weight[picked])
 
 
 def _make_up(
     picked: NDArray[np.intp],
-    sample: _Rows,
-    columns: NDArray[np.intp],
-    cost: float,
-    bias: float,
-    at: float,
+    some: Rows,
+    known: _At,
+    ends: tuple[float, float],
     counts: NDArray[np.int64] | None,
 ) -> Schedule:
-    """Let the sampled rows choose at another λ, such that Σ b of all comes closest to λ."""
+    """Let some rows choose between two other λ, such that Σ b of all comes closest to λ."""
     rows = np.arange(len(picked))
-    chosen = columns[picked]
-    rest = bias - sample.bias(chosen) - at  # what the sample's Σ b has to cancel
-    ends = (at, at)  # near enough as it is
-    if (bias - at) ** 2 > 0.1 * ENOUGH * abs(cost + bias**2):
-        ends = sample.crossing(rest, 0.0, near=at, loose=64)
-    share = sample.between(*ends, -rest)
-    spent = float((sample.u[rows, chosen] * sample.weight).sum())
-    total = bias - sample.bias(chosen) + float((share * sample.b).sum())
-    objective = cost - spent + float((share * np.where(share > 0, sample.u, 0)).sum()) + total**2
-    allocation = None
-    columns = columns.copy()
+    chosen = known.columns[picked]
+    rest = known.bias - some.bias(chosen) - known.at  # what the rows' Σ b has to cancel
+    share = some.between(*ends, -rest)
+    spent = float((some.u[rows, chosen] * some.weight).sum())
+    total = known.bias - some.bias(chosen) + float((share * some.b).sum())
+    cost = known.cost - spent + float((share * np.where(share > 0, some.u, 0)).sum())
+    columns = known.columns.copy()
     columns[picked] = share.argmax(axis=1)
+    allocation = None
     if counts is not None:
-        allocation = np.zeros((len(columns), share.shape[1]), dtype=np.int64)
+        allocation = np.zeros((len(columns), some.u.shape[1]), dtype=np.int64)
         allocation[np.arange(len(columns)), columns] = counts
         allocation[picked] = share
-    return Schedule(columns, objective, None, 0, allocation=allocation)
+    return Schedule(columns, cost + total**2, None, 0, allocation=allocation)
