@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import subprocess
+import sys
 import time
 import xml.etree.ElementTree as ET
 from urllib.parse import urlencode, urlsplit
@@ -208,12 +209,14 @@ def test_a_scenario_that_is_none_is_refused():
     one_message(run("nowhere.toml", "--no-browser"), "agewise init")
 
 
-def test_without_the_extra_the_command_to_install_it_is_said(monkeypatch):
-    exploring = importlib.import_module("agewise.cli.exploring")
-    monkeypatch.setattr(exploring, "find_spec", lambda name: None)
-    with pytest.raises(aw.InvalidInput, match=r"pip install 'agewise\[explore\]'") as refused:
-        exploring.explore_command()
-    assert refused.value.exit_code == 2
+def test_without_the_extra_the_command_to_install_it_is_said():
+    code = (
+        "import sys; sys.modules['starlette'] = None; sys.argv = ['agewise', 'explore'];"
+        "from agewise_command import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    one_message(done, "agewise explore is without starlette")
+    assert "pip install 'agewise[explore]'" in done.stderr
 
 
 def test_where_there_is_no_browser_the_address_is_said(monkeypatch, capsys):

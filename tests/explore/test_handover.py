@@ -8,7 +8,7 @@ import pytest
 from explorer import AGEWISE, meters
 
 import agewise as aw
-from agewise.cli import planning
+from agewise.cli.schedules import slots_of_ages
 
 
 def run(*words, cwd):
@@ -106,7 +106,7 @@ def test_plan_prices_ages_that_are_given(tmp_path):
     assert "3 ages from 0 to 9, with commas" in done.stderr
     for ages in ("0,9,10", "0,9,-1", "a,b,c", "", "0,9,9.5"):
         with pytest.raises(aw.InvalidInput, match="3 ages from 0 to 9"):
-            planning._slots(london, ages)
+            slots_of_ages(london, ages)
     done = run("plan", "london", "--ages", "0,9,9", "--method", "random", cwd=tmp_path)
     assert done.returncode == 2
     assert "by itself" in done.stderr

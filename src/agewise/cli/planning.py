@@ -39,6 +39,7 @@ from agewise.cli.console import (
     wrote,
 )
 from agewise.cli.layout import Column, print_facts, print_table
+from agewise.cli.schedules import slots_of_ages, slots_of_clients
 from agewise.errors import InvalidInput
 from agewise.planning import Plan, SearchMethod, price
 from agewise.planning import plan as make_plan
@@ -128,7 +129,7 @@ def plan(
     try:
         with progress_bar("searching") as advance:
             planned = (
-                price(problem, _slots(problem, ages))
+                price(problem, slots_of_ages(problem, ages))
                 if ages is not None
                 else make_plan(
                     problem,
@@ -139,7 +140,7 @@ def plan(
                 )
             )
             if now is not None:
-                planned = make_replan(planned, now, _collected(collected), progress=advance)
+                planned = make_replan(planned, now, slots_of_clients(collected), progress=advance)
     except KeyboardInterrupt:
         if keep_best:
             people.print("[yellow]Interrupted[/] before there was a schedule with a proven gap.")
@@ -350,22 +351,3 @@ def _draw_schemes(
             paths += figures.save(figures.schemes_figure(rows, quantity, label), folder, name)
             paths.append(figures.save_csv([asdict(row) for row in rows], folder, name))
     return paths
-
-
-def _slots(problem: Problem, ages: str) -> list[int]:
-    last = problem.aggregate_at
-    slots = [last - int(age) if age.strip().isdecimal() else 0 for age in ages.split(",")]
-    if min(slots) < 1 or len(slots) != len(problem.clients):
-        allowed = f"{len(problem.clients)} ages from 0 to {last - 1}, with commas between them"
-        raise InvalidInput("--ages", repr(ages), allowed)
-    return slots
-
-
-def _collected(pairs: list[str] | None) -> dict[str, int]:
-    held = {}
-    for pair in pairs or []:
-        name, _, slot = pair.rpartition("=")
-        if not name or not slot.strip().isdigit():
-            raise InvalidInput("--collected", repr(pair), "NAME=SLOT")
-        held[name] = int(slot)
-    return held

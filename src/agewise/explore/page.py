@@ -223,7 +223,7 @@ def statement(model: Model, choices: Choices) -> str:
 
 REHEARSED = (
     "Carried out on simulated records, with noise as in earnest. Nobody's readings were collected; "
-    "a run of the same plan on real ones states the same ε's."
+    "a run of the same plan on real ones, the first of its clients, states the same ε's."
 )
 
 
