@@ -30,8 +30,8 @@ def sample(
 ) -> Finding:
     """Run a black box `draws` times and bound its ε from below, at a stated error.
 
-    The first part of the runs (`choosing`, 25,000 at each value at most) picks two present values and an event; the others are
-    runs on these two values, and count how often it happens.
+    The first part of the runs (`choosing`, at most 25,000 at each value) picks two present values
+    and an event; the others are runs on these two values, and count how often it happens.
 
     Guarantees
         If the claim holds, it is refuted with a probability of at most `error`; `at_least` exceeds
