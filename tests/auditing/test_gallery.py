@@ -11,6 +11,7 @@ import pytest
 
 import agewise as aw
 from agewise.auditing.replay import real_sensitivity
+from agewise.scenarios import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
 
@@ -142,6 +143,20 @@ def test_noise_by_the_server_and_gaussian_noise_are_audited(tmp_path):
     assert not aw.audit(plan, draws=2_000).refuted
     weak = [replace(one, noise_scale=one.noise_scale / 4) for one in plan.assignments]
     assert aw.audit(replace(plan, assignments=tuple(weak)), draws=0).refuted
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_the_scenarios_that_come_with_it_hold(name):
+    found = aw.audit(name, draws=0)
+    assert {one.verdict for one in found.findings} == {"proven"}
+
+
+def test_what_is_trained_is_said_to_be_not_examined():
+    learner = aw.Logistic([[0.0], [0.5], [1.0], [1.0]], [0, 0, 1, 1], clip=0.5)
+    problem = aw.scenarios.for_ever()
+    problem = problem.replace(learner=learner, estimator="plain", rounds=2, level=None)
+    found = aw.audit(problem, draws=0)
+    assert {one.verdict for one in found.findings} == {"not examined"}
 
 
 @pytest.mark.parametrize(

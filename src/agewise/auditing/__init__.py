@@ -168,7 +168,12 @@ def _box_assumptions(box: BlackBox) -> Iterator[str]:
 
 
 def _assumptions(problem: Problem) -> tuple[str, ...]:
-    return tuple(sorted({assumption(c.process, problem.mixing) for c in problem.clients}))
+    found = sorted({assumption(c.process, problem.mixing) for c in problem.clients})
+    if any(client.process.confidence < 1 for client in problem.clients):
+        found.append(
+            "measured laws are taken as they are; what their limits allow beyond is not examined"
+        )
+    return tuple(found)
 
 
 def _audit_claims(

@@ -13,6 +13,8 @@ from agewise.checks import fraction, positive, random_generator, whole
 
 CHOOSING = 0.2
 """Which part of the runs chooses the event, unless told otherwise."""
+MOST_CHOOSING = 25_000
+"""Runs at each value beyond which choosing gains nothing."""
 FEWEST = 100
 """Runs below which nothing can be said."""
 
@@ -28,8 +30,8 @@ def sample(
 ) -> Finding:
     """Run a black box `draws` times and bound its ε from below, at a stated error.
 
-    The first part of the runs (`choosing`) picks two present values and an event; the others are
-    runs on these two values, and count how often it happens.
+    The first part of the runs (`choosing`, at most 25,000 at each value) picks two present values
+    and an event; the others are runs on these two values, and count how often it happens.
 
     Guarantees
         If the claim holds, it is refuted with a probability of at most `error`; `at_least` exceeds
@@ -45,7 +47,7 @@ def sample(
     runs = Runs(box, generator, time_limit, advance, draws)
     runs.refuse_without_noise()
     values = runs.draws.values
-    pilot = max(int(draws * choosing) // len(values), 1)
+    pilot = min(max(int(draws * choosing) // len(values), 1), MOST_CHOOSING)
     rest = max((draws - pilot * len(values)) // 2, 1)
     outputs = [runs.outputs(place, pilot) for place in range(len(values))]
     choice = choose(outputs, rest, error, box.delta, box.score)
@@ -78,7 +80,7 @@ def bound_from_scores(
     rare: Array,
     error: float = 0.01,
     delta: float = 0.0,
-    choosing: float = CHOOSING,
+    choosing: float = CHOOSING / 2,
 ) -> float:
     """A lower bound on ε from scores of runs on two values: high where the first is likelier.
 
@@ -90,11 +92,12 @@ def bound_from_scores(
     """
     fraction("error", error)
     fraction("choosing", choosing)
-    parts = [np.split(np.asarray(one, float), [int(len(one) * choosing)]) for one in (likely, rare)]
+    first = min(int(min(len(likely), len(rare)) * choosing), MOST_CHOOSING)
+    parts = [np.split(np.asarray(one, float), [first]) for one in (likely, rare)]
     rest = min(len(after) for _, after in parts)
     score: Score = lambda one: one[:, 0]  # noqa: E731
-    first = [before[:, None] for before, _ in parts]
-    choice = choose(first, rest, error, delta, score, only=True)
+    pilot = [before[:, None] for before, _ in parts]
+    choice = choose(pilot, rest, error, delta, score, only=True)
     after = [parts[choice.likely][1][:, None], parts[choice.rare][1][:, None]]
     counts = Counts(
         choice.event.hits(after[0]), len(after[0]), choice.event.hits(after[1]), len(after[1])
