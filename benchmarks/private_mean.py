@@ -22,6 +22,7 @@ from benchmarks.recording import ROOT, Row, Tables
 
 CLIENTS = int(os.environ.get("AGEWISE_CLIENTS", "10000"))
 SAMPLES, KINDS, TURNS = 100, 50, 3
+FLOWER = "Flower's simulation, no noise"
 PEERS = ROOT / ".venv-peers"
 SCRIPTS = Path(__file__).parent / "peers"
 PACKAGES = {"pfl": "pfl==0.6.0", "flwr": "flwr[simulation]"}
@@ -83,7 +84,7 @@ def ours(made: dict[str, Plan], folder: Path) -> dict[str, float]:
 
 def main() -> Tables:
     missing = {name: why for name in PACKAGES if (why := installed(name)) is not None}
-    made, turns = plans(), []
+    made, turns, some = plans(), [], 0
     warm = aw.plan(aw.Problem(made["named clients"].problem.clients[:100], 48, 0.5))
     with tempfile.TemporaryDirectory() as folder:
         ours({"warm": warm}, Path(folder))  # what is done once
@@ -97,8 +98,7 @@ def main() -> Tables:
                 try:
                     spent = peer("flwr", "flower_mean.py")
                     some = int(spent["clients"])  # fewer; seconds as if all went as fast
-                    name = f"Flower's simulation, no noise, {some} clients"
-                    found[name] = spent["simulation"] * CLIENTS / some
+                    found[FLOWER] = spent["simulation"] * CLIENTS / some
                 except RuntimeError as error:
                     missing["flwr"] = str(error)
             turns.append(found)
@@ -109,7 +109,7 @@ def main() -> Tables:
     best = {name: min(turn[name] for turn in turns if name in turn) for name in turns[0]}
     rows: list[Row] = []
     for name, took in best.items():
-        row: Row = {"": name, "clients": CLIENTS}
+        row: Row = {"": name, "clients": some if name == FLOWER else CLIENTS}
         for other in ("pfl, noise by each client", "pfl, noise by the server"):
             if other in best:
                 row[f"times {other}"] = best[other] / took

@@ -52,6 +52,12 @@ def test_a_run_calls_in_proportion_to_its_clients(monkeypatch):
     assert growth(finishing[1:]) < 2.1  # where a square would hide in the rest
 
 
+def test_clients_alike_take_few_calls_each():
+    plans = [federation(count) for count in (200, 200, 400)]
+    counts = [calls(lambda p=plan: aw.run(p, rng=np.random.default_rng(0))) for plan in plans]
+    assert (counts[2] - counts[1]) / 200 < 300  # alone, a client takes some 3,000
+
+
 def measured(counts, work, *arguments):
     result = []
     counts.append(calls(lambda: result.append(work(*arguments))))

@@ -13,7 +13,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from agewise.errors import InvalidInput
 from agewise.federation.settings import Engine
@@ -177,12 +186,23 @@ def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
         yield advance
 
 
+class Rate(ProgressColumn):
+    """How many per second."""
+
+    def render(self, task: Task) -> Text:
+        return Text("" if task.speed is None else f"{task.speed:,.0f} per second")
+
+
 @contextmanager
 def steps_bar(
-    description: str,
+    description: str, *, rate: bool = False
 ) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
-    """Show a bar on stderr; yields what prints a line above it, and what moves it."""
-    with Progress(*BAR, console=people, transient=True, disable=not people.is_terminal) as bar:
+    """Show a bar on stderr, with how many per second if `rate`.
+
+    Yields what prints a line above it, and what moves it.
+    """
+    columns = (*BAR, Rate()) if rate else BAR
+    with Progress(*columns, console=people, transient=True, disable=not people.is_terminal) as bar:
         task = bar.add_task(description, total=None)
 
         def say(line: str) -> None:

@@ -66,6 +66,9 @@ from agewise.privacy.accounts import Accounts
 from agewise.privacy.ledger import Ledger
 from agewise.wording import listed
 
+TOLD = 500
+"""Clients after which the bar of a run of many is moved."""
+
 REHEARSED = 300
 """Clients up to which a run is compared with repetitions unless told otherwise."""
 
@@ -303,10 +306,16 @@ def fresh_folder(out: Path, name: str) -> Path:
 def _watching(folder: Path, clients: int = 0) -> Iterator[Callable[[Step, int, int], None]]:
     """Tell what happens while a run goes on, and how to go on with it after Ctrl-C."""
     words = {"uploaded": "green", "refused": "yellow", "missing": "yellow", "rejected": "red"}
-    with steps_bar("slots") as (say, advance):
+    many, heard = clients > SPOKEN, 0
+    with steps_bar("clients" if many else "slots", rate=many) as (say, advance):
 
         def watch(step: Step, closed: int, total: int) -> None:
-            advance(closed, total)
+            nonlocal heard
+            heard += step.what in words
+            if not many:
+                advance(closed, total)
+            elif heard % TOLD == 0 or step.what == "closed":
+                advance(heard, max(clients, heard))
             if step.what != "closed" and clients <= SPOKEN:
                 colour = words.get(step.what, "cyan")
                 why = f" ({step.why})" if step.why else ""
