@@ -80,7 +80,7 @@ def bound_from_scores(
     rare: Array,
     error: float = 0.01,
     delta: float = 0.0,
-    choosing: float = CHOOSING / 2,
+    choosing: float = CHOOSING,
 ) -> float:
     """A lower bound on ε from scores of runs on two values: high where the first is likelier.
 
