@@ -36,7 +36,7 @@ from agewise.schemes import compare_schemes
 
 if TYPE_CHECKING:
     from agewise import figures, fitting
-    from agewise.auditing import audit
+    from agewise.auditing.auditor import audit
     from agewise.federation import rehearse, resume, resume_rounds, run, run_rounds
     from agewise.fitting.fit import fit
     from agewise.readings import read_readings
@@ -104,7 +104,7 @@ _GROUPS = ("auditing", "federation", "figures", "fitting")
 """Packages that take long to import, or need matplotlib or polars, which do."""
 
 _ELSEWHERE = {
-    "audit": "auditing",
+    "audit": "auditing.auditor",
     "dump_scenario": "scenario",
     "fit": "fitting.fit",
     "load_scenario": "scenario",

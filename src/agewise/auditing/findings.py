@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from agewise.report.tables import html_facts, html_table, text_facts, text_table
 from agewise.wording import in_words
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Tier = Literal["exact", "replay", "sampled"]
+TIERS: tuple[str, ...] = get_args(Tier)
+PLAN_DRAWS = 50_000
+"""Runs of each client's code, unless told otherwise."""
 Verdict = Literal["refuted", "proven", "not refuted", "undecided", "not examined"]
 
 CERTAIN = 1e-9

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from agewise.auditing import PLAN_DRAWS, TIERS, Audit, BlackBox, audit, resolve
+from agewise.auditing.findings import PLAN_DRAWS, TIERS, Audit
 from agewise.cli.checking import REFUTED
 from agewise.cli.console import (
     JsonOption,
@@ -89,6 +89,8 @@ def audit_command(
 
     Exit code 0: no claim was refuted. 5: some claim is false, and each is listed.
     """
+    from agewise.auditing import BlackBox, audit, resolve  # noqa: PLC0415  (SciPy)
+
     chosen = TIERS if not tier else tuple(tier)
     if draws < 0:
         raise InvalidInput("--draws", draws, "0 or more")
