@@ -1,9 +1,9 @@
-"""Agewise on Flower: overhead against plain averaging on the same federation; many nodes at once.
+"""Agewise on Flower: messages per second against plain averaging on the same federation; many nodes.
 
-`python -m benchmarks flower` takes about ten minutes; AGEWISE_NODES sets the number of nodes (50).
+`python -m benchmarks flower` takes about a quarter of an hour; AGEWISE_NODES sets the number of nodes
+of the largest run (50).
 """
 
-import json
 import os
 import re
 import statistics
@@ -18,8 +18,10 @@ import agewise as aw
 from agewise.federation.flower.deployment import Deployment, init_deployment
 from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
 from agewise.federation.server import Step
+from benchmarks.recording import Row, Tables
 
-ROUNDS = 8
+OVERHEAD = ((3, 8, 2), (20, 2, 1))
+"""Nodes, rounds of a run, and runs of each app, which take turns."""
 NODES = int(os.environ.get("AGEWISE_NODES", "50"))
 
 PYPROJECT = """\
@@ -58,6 +60,7 @@ def main(grid, context):
     {setup}
     for number in range({rounds} + 1):
         begun = time.time()
+        {before}
         messages = [{message} for node in grid.get_node_ids()]
         waiting, values = set(grid.push_messages(messages)), []
         while waiting:
@@ -89,6 +92,7 @@ def train(message, context):
 PLAIN = {
     "imports": "",
     "setup": "pass",
+    "before": "pass",
     "message": 'Message(RecordDict({"arrays": ArrayRecord({"mean": Array(np.zeros(1))})}), node, '
     "MessageType.TRAIN, ttl=300.0)",
     "value": 'float(reply.content["arrays"]["mean"].numpy()[0])',
@@ -96,21 +100,24 @@ PLAIN = {
 AGED = {
     "imports": "import agewise as aw, secrets, json\nfrom agewise.federation.server import Server\n"
     "from agewise.federation.flower.transport import introductions",
-    "setup": "plan = aw.plan(aw.scenarios.london()); "
-    "names = {n: v[0] for n, v in introductions(grid, set(grid.get_node_ids())).items()}",
-    "message": 'Message(RecordDict({"agewise": ConfigRecord({"order": next(o for s in range(1, 11) '
-    'for o in Server(plan, f"bench-{number}-{secrets.token_hex(4)}").orders(s) if '
-    "o.client == names[node]).encode().decode()})}), node, MessageType.TRAIN, ttl=300.0)",
+    "setup": "plan = aw.plan(aw.load_scenario({scenario!r})); "
+    "names = {{n: v[0] for n, v in introductions(grid, set(grid.get_node_ids())).items()}}",
+    "before": 'server = Server(plan, f"bench-{number}-{secrets.token_hex(4)}"); '
+    "orders = {o.client: o for s in range(1, plan.problem.aggregate_at + 1) for o in server.orders(s)}",
+    "message": 'Message(RecordDict({"agewise": ConfigRecord({"order": '
+    "orders[names[node]].encode().decode()})}), node, MessageType.TRAIN, ttl=300.0)",
     "value": 'json.loads(str(reply.content["agewise"]["upload"]))["value"][0]',
 }
 
 
-def write_app(folder: Path, name: str, parts: dict[str, str], client: str, nodes: int) -> Path:
+def write_app(
+    folder: Path, name: str, parts: dict[str, str], client: str, nodes: int, rounds: int
+) -> Path:
     code = folder / name / f"bench_{name}"
     code.mkdir(parents=True)
     (folder / name / "pyproject.toml").write_text(PYPROJECT.format(name=name))
     (code / "__init__.py").write_text("")
-    (code / "server.py").write_text(SERVER.format(rounds=ROUNDS, nodes=nodes, **parts))
+    (code / "server.py").write_text(SERVER.format(rounds=rounds, nodes=nodes, **parts))
     (code / "client.py").write_text(client)
     return folder / name
 
@@ -146,37 +153,56 @@ def memory(deployment: Deployment) -> tuple[float, float]:
     return statistics.median(nodes), sizes.get(pids["superlink"], 0.0)
 
 
-def overhead(folder: Path) -> None:
-    policy = aw.Policy()
-    deployment = init_deployment(folder / "three", aw.scenarios.london(), tls=True, policy=policy)
-    plain = write_app(folder, "plain", PLAIN, PLAIN_CLIENT, 3)
+def federation_of(nodes: int) -> aw.Problem:
+    chains = [aw.birth_death(u, 0.3, [20, 50, 100, 200]) for u in (0.1, 0.2, 0.3)]
+    clients = [aw.Client(f"client {i}", chains[i % 3]) for i in range(nodes)]
+    return aw.Problem(clients, aggregate_at=6, epsilon=0.5)
+
+
+def overhead(folder: Path, nodes: int, rounds: int, turns: int) -> list[Row]:
+    """Rounds of plain averaging and of ours, each with a message to every node at once."""
+    problem, own = federation_of(nodes), folder / f"nodes-{nodes}"
+    deployment = init_deployment(own, problem, tls=True, policy=aw.Policy())
+    scenario = folder / f"{nodes}.toml"
+    scenario.write_text(aw.dump_scenario(problem), encoding="utf-8")
+    parts = {**AGED, "setup": AGED["setup"].format(scenario=str(scenario))}
     client = "from agewise.federation.flower import client_app\n\napp = client_app.app\n"
-    aged = write_app(folder, "aged", AGED, client, 3)
-    bring_up(deployment)
+    plain = write_app(folder, f"plain{nodes}", PLAIN, PLAIN_CLIENT, nodes, rounds)
+    aged = write_app(folder, f"aged{nodes}", parts, client, nodes, rounds)
+    bring_up(deployment, wait=300)
+    times: dict[str, list[float]] = {"plain averaging": [], "age-aware": []}
     try:
-        times: dict[str, list[float]] = {"plain": [], "aged": []}
-        for _ in range(2):
-            times["plain"] += rounds_of(deployment, plain)
-            times["aged"] += rounds_of(deployment, aged)
+        for _ in range(turns):
+            times["plain averaging"] += rounds_of(deployment, plain)
+            times["age-aware"] += rounds_of(deployment, aged)
     finally:
         bring_down(deployment)
+    rows: list[Row] = []
+    base = statistics.median(times["plain averaging"])
     for name, found in times.items():
-        print(
-            f"{name:6} averaging, 3 nodes: median {statistics.median(found):.2f} s a round "
-            f"({min(found):.2f} to {max(found):.2f}, {len(found)} rounds)"
+        middle = statistics.median(found)
+        rows.append(
+            {
+                "": name,
+                "nodes": nodes,
+                "times plain averaging": middle / base,
+                "seconds a round, median": middle,
+                "least": min(found),
+                "most": max(found),
+                "messages per second": nodes / middle,
+            }
         )
-    ratio = statistics.median(times["aged"]) / statistics.median(times["plain"])
-    print(f"age-aware over plain: {ratio:.2f}", flush=True)
+        print(rows[-1], flush=True)
+    return rows
 
 
-def crowd(folder: Path) -> None:
-    chains = [aw.birth_death(u, 0.3, [20, 50, 100, 200]) for u in (0.1, 0.2, 0.3)]
-    clients = [aw.Client(f"client {i}", chains[i % 3]) for i in range(NODES)]
-    plan = aw.plan(aw.Problem(clients, aggregate_at=6, epsilon=0.5))
+def crowd(folder: Path) -> list[Row]:
+    plan = aw.plan(federation_of(NODES))
     deployment = init_deployment(folder / "many", plan.problem, tls=True, seed=1, stand_in=True)
     begun = time.time()
     bring_up(deployment, wait=300)
-    print(f"{NODES} nodes with keys started in {time.time() - begun:.0f} s", flush=True)
+    started = time.time() - begun
+    print(f"{NODES} nodes with keys started in {started:.0f} s", flush=True)
     try:
         begun = time.time()
         told: dict[str, float] = {}
@@ -205,7 +231,17 @@ def crowd(folder: Path) -> None:
         )
         local = aw.run(plan, rng=_Seeded(1))
         print("model equal to the local engine's:", result.model == local.model)
-        print(json.dumps({"slots": sorted({s.slot for s in result.steps})}))
+        return [
+            {
+                "nodes": NODES,
+                "started with keys (s)": started,
+                "one run (s)": took,
+                "messages per second": messages / work,
+                "memory of a node (MiB)": node,
+                "of the SuperLink (MiB)": link,
+                "model": "as local" if result.model == local.model else "not as local",
+            }
+        ]
     finally:
         bring_down(deployment)
 
@@ -221,7 +257,9 @@ class _Seeded(np.random.Generator):
         return self.seed
 
 
-def main() -> None:
+def main() -> Tables:
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
-        overhead(Path(folder))
-        crowd(Path(folder))
+        for choice in OVERHEAD:
+            rows += overhead(Path(folder), *choice)
+        return {"overhead": rows, "crowd": crowd(Path(folder))}

@@ -270,3 +270,16 @@ def test_guarantee_kills_of_batches_lose_nothing_and_spend_nothing_twice(
             assert check_run(folder).differences == ()
     if kills == 200:
         assert resumed > 50
+
+
+def test_sources_with_seeds_of_their_own_are_asked_themselves():
+    """What is sent is what each source collects, whatever the seed of the first."""
+    chain = aw.birth_death(0.3, 0.3, [0, 1])
+    clients = [aw.Client(f"c{i}", chain, samples=10) for i in range(4)]
+    plan = aw.plan(aw.Problem(clients, 3, 1e9, estimator="plain"))
+    sources = {c.name: SimulatedRecords(c, 100 + i) for i, c in enumerate(clients)}
+    sources["c3"] = SimulatedRecords(dataclasses.replace(clients[0], samples=10), 7)  # another's
+    result = aw.run(plan, rng=np.random.default_rng(1), sources=sources)
+    slots = dict(zip([a.client for a in plan.assignments], plan.collect_at, strict=True))
+    collected = [sources[c.name].collect(slots[c.name], 10).mean() for c in clients]
+    assert result.model == pytest.approx(np.mean(collected), abs=1e-6)

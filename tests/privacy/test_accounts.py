@@ -1,5 +1,6 @@
 """One file with the accounts of many clients: the guarantees of a ledger, for each of them."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -191,5 +192,24 @@ def test_commands_show_one_account_or_all(tmp_path):
     assert own == [row for row in everybody if row["client"] == 'so"uth']
     assert [row["number"] for row in own] == [1, 2]
     assert "8 events" in run(app, ["ledger", "verify", str(path)]).stdout
+    events = [row for row in everybody if row["private"]]
+    each = {}
+    for row in events:
+        each[row["client"]] = each.get(row["client"], 0.0) + row["classical_epsilon"]
+    shown = run(app, ["ledger", "show", str(path)]).stdout
+    assert f"in all: {max(each.values()):.6g}, of the client with the most" in " ".join(
+        shown.split()
+    )
     refused = run(app, ["ledger", "show", str(path), "--client", "nobody"])
     assert isinstance(refused.exception, aw.InvalidInput)
+
+
+@pytest.mark.parametrize("kind", [Ledger, Accounts])
+def test_guarantee_a_file_with_a_trigger_is_refused(tmp_path, kind):
+    """It could forget what is written to it, and would look whole."""
+    path = tmp_path / "a.ledger"
+    kind(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TRIGGER t AFTER INSERT ON meta BEGIN DELETE FROM events; END")
+    with pytest.raises(LedgerDamaged, match="trigger"):
+        kind(path)

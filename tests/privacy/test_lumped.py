@@ -119,3 +119,21 @@ def test_vectors_are_told_apart_by_their_distance_and_unit_vectors_bound_them_al
     assert lumped_epsilon(two, [0, 1], np.eye(2), 0.5) == lumped_epsilon(two, [0, 1], [0, 1], 0.5)
     with pytest.raises(aw.InvalidInput, match="several within group 0"):
         lumped_epsilon(chain, groups, np.eye(6), 0.5)
+
+
+def test_a_value_that_does_not_occur_in_a_slot_hides_nothing():
+    """A transient value, and one that a day profile rules out every other slot."""
+    chain = aw.MarkovChain([[0.9, 0.1, 0], [0.1, 0.9, 0], [0.2, 0.3, 0.5]], states=[0, 1, 2])
+    rest = aw.MarkovChain([[0.9, 0.1], [0.1, 0.9]], states=[0, 1])
+    alone = lumped_epsilon(rest, [0, 1], [0, 1], 1.0)
+    assert lumped_epsilon(chain, [0, 1, 2], [0, 1, 0.5], 1.0) == pytest.approx(alone, rel=1e-3)
+    first = [[0.95, 0.05, 0], [0.05, 0.95, 0], [0.5, 0.5, 0]]
+    second = [[0.5, 0.4, 0.1], [0.4, 0.5, 0.1], [0.3, 0.3, 0.4]]
+    daily = aw.PeriodicChain([first, second], states=[0, 1, 2])
+    assert lumped_epsilon(daily, [0, 1, 2], [0, 1, 0.5], 1.0) > 0.92  # what an attack reaches
+
+
+def test_habits_that_not_all_values_have_are_compared_too():
+    """Value 0 has one habit, value 1 two: those who know the first compare states 0 and 1."""
+    chain = aw.MarkovChain([[0.5, 0.25, 0.25], [0.02, 0.97, 0.01], [0.45, 0.05, 0.5]], range(3))
+    assert lumped_epsilon(chain, [0, 1, 1], [0, 1, 1], 1.0) > 2.19  # what an attack reaches

@@ -77,9 +77,15 @@ def show(path: LedgerArgument, client: ClientOption = None, as_json: JsonOption 
     ]
     screen = console()
     print_table(screen, escape(str(path)), columns, rows)
-    classical = math.fsum(event.classical_epsilon for event in events if event.private)
-    screen.print(f"classical ε in all: {classical:.6g}", highlight=False)
-    if len({event.client for event in events}) == 1:
+    each: dict[str, list[float]] = {}
+    for event in events:
+        each.setdefault(event.client, []).append(event.classical_epsilon if event.private else 0.0)
+    largest = max((math.fsum(spent) for spent in each.values()), default=0.0)
+    of_many = f", of the client with the most ({counted(len(each), 'client')})"
+    screen.print(
+        f"classical ε in all: {largest:.6g}{of_many if len(each) > 1 else ''}", highlight=False
+    )
+    if len(each) == 1:
         _print_account(screen, events)
     screen.print(
         "Slots are the client's own time; noise scales are in the unit of its records.",

@@ -120,11 +120,14 @@ class Together:
                 sources[name] = self.source(name)
             except AgewiseError as error:
                 answers[name] = error
-        simulated = [name for name, one in sources.items() if type(one) is SimulatedRecords]
-        if simulated:
-            seed = sources[simulated[0]].seed  # type: ignore[attr-defined]
+        seeds: dict[int, list[str]] = {}
+        for name, one in sources.items():
+            own = type(one) is SimulatedRecords and one.client.name == name
+            if own and likeness(one.client) == likeness(client):  # type: ignore[attr-defined]
+                seeds.setdefault(one.seed, []).append(name)  # type: ignore[attr-defined]
+        for seed, simulated in seeds.items():
             counts = counts_of_each(client, simulated, seed, slot)
-            values = dict(zip(simulated, averages(counts, terms.release), strict=True))
+            values |= dict(zip(simulated, averages(counts, terms.release), strict=True))
         for name in [name for name in sources if name not in values]:
             try:
                 records = sources[name].collect(slot, client.samples)

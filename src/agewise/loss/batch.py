@@ -75,9 +75,9 @@ def chain_tables(
         delta, reach, mean, spread = np.empty((4, last, len(block)))
         batch = ChainBatch(chain, prior)
         for kernel, age in batch.kernels(range(last)):
-            delta[age], back = batch.ageing(kernel, age)
+            delta[age], back = batch.ageing(kernel, age, measured=calibration != "sharp")
             if calibration == "sharp" and back is not None:
-                delta[age] = np.minimum(delta[age], _sticks(back, age, delta[age], target))
+                delta[age] = _sticks(back, age, delta[age], target)
             release, mean[age], spread[age] = _moments(kernel, begun, values, estimator)
             reach[age] = sensitivities(release.T, counts[block])
         # Where rows are known, Δ is E by now, and the formula with E is sharp.
@@ -126,7 +126,7 @@ def _moments(
 
 
 def _sticks(rows: Array, age: int, delta: Array, target: float) -> Array:
-    """E `[m]` of `hockey_sticks`; Δ where that is 1, as it is where a law underflowed."""
+    """E `[m]` of `hockey_sticks`, which is never above Δ; 1 where a law underflowed."""
     off = ROWS_OFF * rounding(age, len(rows))
     targets, room = np.full(len(delta), target), np.full(len(delta), off)
     sticks = hockey_sticks(np.moveaxis(rows, -1, 0), targets, room)

@@ -40,6 +40,7 @@ from agewise.privacy.rows import (
     connect,
     create_tables,
     event_of,
+    file_state,
     hash_of,
     row_of,
 )
@@ -280,7 +281,7 @@ class Ledger:
             meta = dict(self._database.execute("SELECT key, value FROM meta").fetchall())
             if meta.get("schema") != self.schema:
                 raise self._of_schema(str(meta.get("schema")))
-            state = self._database.execute("PRAGMA integrity_check").fetchone()[0]
+            state = file_state(self._database)
             if state != "ok":
                 raise self._damaged(str(state))
             return self._check_rows()
@@ -356,8 +357,7 @@ class Ledger:
                 raise self._damaged(f"event {row[NUMBER]} is not what was written") from None
 
     def _names(self) -> list[str]:
-        rows = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        return [row[0] for row in rows]
+        return [row[0] for row in self._database.execute("SELECT name FROM sqlite_master")]
 
     @contextlib.contextmanager
     def _at_once(self) -> Iterator[None]:

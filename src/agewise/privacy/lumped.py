@@ -63,7 +63,7 @@ def lumped_epsilon(
     of x given that the present enlarged state, one slot later, is in group s. `aged_losses` bounds
     the ratio of two such sums over all v with these losses, for rows of any number. With the habit
     known the rows are those given the present enlarged state, and only states that share a habit
-    compare: those with the same number within their groups.
+    compare: those with the same number within their groups, of the groups that have so many.
 
     >>> from agewise import MarkovChain
     >>> chain = MarkovChain([[0.8, 0.2], [0.3, 0.7]], states=[0, 1])
@@ -92,13 +92,14 @@ def lumped_epsilon(
         (process.law(slot) for slot in slots), steady, rows.table, rows.rounding, strict=True
     ):
         share = np.where(group == np.arange(group.max() + 1)[:, None], law, 0.0)
+        share = share[share.sum(axis=1) > 0]  # a value that does not occur then tells nothing
         share /= share.sum(axis=1, keepdims=True)
         rounding = off + 4 * law.size * float(np.finfo(float).eps)
         # The habit unknown, then each habit: as many rows as there are values each time.
         tables = [share @ back, *(back[members] for members in _habits(group))]
         for table_ in tables:
             aged = aged_losses(losses[None], Rows(table_[None], np.array([rounding])))
-            worst = max(worst, float(aged.max()))
+            worst = max(worst, math.inf if np.isnan(aged).any() else float(aged.max()))
     return worst
 
 
@@ -123,10 +124,14 @@ def _checked_groups(
 
 
 def _habits(group: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """For each habit the enlarged states that have it: the n-th of each group."""
+    """For each habit the enlarged states that have it: the n-th of each group that has so many.
+
+    None where every value has one habit only: nothing is left to know.
+    """
     members = [np.flatnonzero(group == one) for one in range(group.max() + 1)]
-    fewest = min(len(one) for one in members)
-    return [np.array([one[n] for one in members]) for n in range(fewest)] if fewest > 1 else []
+    most = max(len(one) for one in members)
+    habits = [np.array([one[n] for one in members if len(one) > n]) for n in range(most)]
+    return [one for one in habits if len(one) > 1] if most > 1 else []
 
 
 def _steady(rows: Rows, release: Array) -> Array:

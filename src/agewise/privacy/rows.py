@@ -165,3 +165,11 @@ class Known(Sequence[Event]):
     def __getitem__(self, place: int | slice) -> Event | list[Event]:
         numbers = range(1, self._count + 1)[place]
         return self._at(numbers) if isinstance(numbers, int) else list(self)[place]
+
+
+def file_state(database: sqlite3.Connection) -> str:
+    """What is wrong with a file, "ok" if nothing is. A trigger could forget what is written."""
+    odd = database.execute("SELECT type FROM sqlite_master WHERE type IN ('trigger', 'view')")
+    if (found := odd.fetchone()) is not None:
+        return f"it holds a {found[0]}, which no ledger has"
+    return str(database.execute("PRAGMA integrity_check").fetchone()[0])

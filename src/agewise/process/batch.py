@@ -51,13 +51,22 @@ class ChainBatch:
             reached = age
             yield kernel, age
 
-    def ageing(self, kernel: Array, age: int) -> tuple[Array, Array | None]:
-        """Return Δ `[m]` at an age, and the backward rows `[y, x, m]`; None where any prior is."""
+    def ageing(
+        self, kernel: Array, age: int, *, measured: bool = True
+    ) -> tuple[Array, Array | None]:
+        """Return Δ `[m]` at an age, and the backward rows `[y, x, m]`; None where any prior is.
+
+        With rows and not `measured` Δ is left to whoever has the rows: 1 where a law underflowed,
+        so that they say nothing, and 0 elsewhere.
+        """
         rows = None if self._prior is None else backward_rows(self._prior[:, None] * kernel)
         if age == 0:
             return np.ones(kernel.shape[2]), rows
-        value = any_prior_distance(kernel) if rows is None else widest(rows)
-        value = rounded_up(value, rounding(age, len(kernel)))
+        if rows is None or measured:
+            value = any_prior_distance(kernel) if rows is None else widest(rows)
+            value = rounded_up(value, rounding(age, len(kernel)))
+        else:
+            value = np.zeros(kernel.shape[2])
         value[self._redrawn] = 0
         doubtful = self._tiny | (self._smallest * age + self._rarest < np.log(TINY))
         for index in np.flatnonzero(doubtful & (value < 1)):

@@ -86,6 +86,10 @@ def check_schedule(
     if not math.isfinite(objective):
         problems.append("a client is in a slot that is forbidden to it")
     scale = ROUNDING * max(abs(objective), abs(schedule.objective), 1e-300)
+    if shares is None and math.isfinite(objective):  # sums may be small and their terms large
+        place = np.arange(clients), columns
+        terms = np.abs(costs[place]).sum() + float(np.abs(biases[place]).sum()) ** 2
+        scale = max(scale, 8 * clients * float(np.finfo(float).eps) * float(terms))
     if not abs(objective - schedule.objective) <= scale:
         problems.append(f"the objective is {objective!r}, not {schedule.objective!r}")
     count = np.ones(clients) if shares is None else shares.sum(axis=1).astype(float)

@@ -624,3 +624,13 @@ def test_another_set_of_metrics_is_no_retry(tmp_path):
     ask(app_with_metrics([1.0] * SAMPLES, {"loss": (0.0, 2.0)}), where, order, np.zeros(2))
     reply = ask(app_with_metrics([1.0] * SAMPLES, None), where, order, np.zeros(2))
     assert refusal(reply) == "order"
+
+
+def test_a_retry_with_other_names_or_bounds_does_not_relabel_what_was_released(tmp_path):
+    where, order = config(tmp_path), PlanHelper(PLAN, "r").order("client 3")
+    values = [1.0] * SAMPLES
+    ask(app_with_metrics(values, {"loss": (0.0, 2.0)}), where, order, np.zeros(2))
+    for metrics in ({"accuracy": (0.0, 2.0)}, {"loss": (0.0, 1000.0)}):
+        reply = ask(app_with_metrics(values, metrics), where, order, np.zeros(2))
+        assert refusal(reply) == "order"
+    assert len(events(tmp_path)) == 1

@@ -117,6 +117,7 @@ def age_dp_mod(
         is sent. What goes wrong is a Flower error of one word, which strategies count as a failure.
     """
     bound, told = positive("clip", clip), checked_bounds(metrics)
+    stamp = repr(list(told.items())).encode() if told else b""
     whole = bound * (1 + METRIC_SHARE * len(told))
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -129,7 +130,12 @@ def age_dp_mod(
             reach = mean_sensitivity(whole, count)
 
             def reply_with(event: Event) -> Message:
-                vector = np.frombuffer(event.payload, dtype="<f8")
+                if not event.payload.endswith(stamp):
+                    raise OrderRefused(
+                        f"run {order.run!r} was released with other metrics than {list(told)} or "
+                        "other bounds. Give the run a new name."
+                    )
+                vector = np.frombuffer(event.payload.removesuffix(stamp), dtype="<f8")
                 update, rest = np.split(vector, [vector.size - len(told)])
                 after = {COUNT: samples, **metrics_of(rest, bound, told)}
                 return _reply(message, model, arrays, update, after, event, per_record)
@@ -153,7 +159,7 @@ def age_dp_mod(
                     update = clipped_mean(rows, bound, MECHANISMS[own.target.mechanism].norm)
                     beside = metric_rows(reply, told, count).mean(axis=0) * METRIC_SHARE * bound
                     update = np.concatenate([update, beside])
-                    stored = _release(node, ledger, order, update, own, reply_with)
+                    stored = _release(node, ledger, order, update, own, stamp, reply_with)
                 elif stored.sensitivity != reach:
                     raise OrderRefused(
                         f"run {order.run!r} was released for a sensitivity of "
@@ -249,6 +255,7 @@ def _release(
     order: Order,
     update: Array,
     terms: Terms,
+    stamp: bytes,
     reply_with: Callable[[Event], Message],
 ) -> Event:
     """Noise a clipped update and record it, in one transaction, if a reply can be made of it."""
@@ -259,7 +266,7 @@ def _release(
 
     def make(_: Sequence[Event]) -> Event:
         noised = noise(update, terms, terms.scale)
-        payload = np.asarray(noised.value, dtype="<f8").tobytes()
+        payload = np.asarray(noised.value, dtype="<f8").tobytes() + stamp
         event = replace(release_event(profile, order, terms, noised), payload=payload)
         reply_with(event)
         return event
