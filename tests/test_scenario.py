@@ -185,3 +185,10 @@ def test_many_rounds_are_no_second_problem(tmp_path):
         aw.load_scenario(path)
     assert "learner.kind" in str(refused.value)
     assert "forgets" not in str(refused.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path):
+    """As some editors write it."""
+    file = tmp_path / "mine.toml"
+    file.write_text(aw.dump_scenario(aw.scenarios.london()), encoding="utf-8-sig")
+    assert aw.load_scenario(file) == aw.scenarios.london()

@@ -171,7 +171,7 @@ def load_scenario(source: str | Path) -> Problem:
         return BUILT_IN[str(source)]()
     path = Path(source)
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise InvalidInput(
             "scenario",

@@ -280,3 +280,32 @@ def test_noise_that_shows_its_low_bits_is_caught(rng):
     assert not aw.audit(
         rounded, process=CHAIN, claim=1.0, batched=True, draws=20_000, rng=rng
     ).refuted
+
+
+def test_a_mechanism_cannot_end_the_audit():
+    def exits(records):
+        raise SystemExit(0)
+
+    with pytest.raises(aw.InvalidInput, match="SystemExit"):
+        aw.audit(exits, claim=1.0, process=aw.birth_death(0.3, 0.3, [0, 1]), age=1, draws=1_000)
+
+
+def test_noised_values_are_taken_as_they_are_and_nothing_is_no_number():
+    chain = aw.birth_death(0.3, 0.3, [0, 1])
+
+    def noised(records):
+        return aw.privacy.laplace(float(np.mean(records)), sensitivity=1.0, epsilon=1.0)
+
+    assert not aw.audit(noised, claim=1.0, process=chain, age=0, draws=2_000).refuted
+    with pytest.raises(aw.InvalidInput, match="a number, or a vector of numbers"):
+        aw.audit(lambda records: None, claim=1.0, process=chain, age=0, draws=1_000)
+
+
+def test_other_tiers_do_not_apply_to_functions():
+    with pytest.raises(aw.InvalidInput, match="tier is exact; allowed: sampled"):
+        aw.audit(
+            lambda records: 0.0,
+            claim=1.0,
+            process=aw.birth_death(0.3, 0.3, [0, 1]),
+            tiers=["exact"],
+        )

@@ -217,3 +217,32 @@ def test_reports_are_tables_pictures_and_documents(tmp_path):
     found.plot(tmp_path / "audit.png")
     assert (tmp_path / "audit.png").stat().st_size > 10_000
     assert "REFUTED" in repr(found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(epsilon=d["epsilon"] / 2),
+        lambda d: d["scenario"].update(epsilon=d["scenario"]["epsilon"] / 10),
+        lambda d: d.update(gap=d["gap"] / 2),
+        lambda d: d.update(ages=[0] * len(d["ages"])),
+        lambda d: d.update(noise_scales=[0.7 * one for one in d["noise_scales"]]),
+        lambda d: d["assignments"][0].update(delta=0.001),
+    ],
+)
+def test_no_number_of_a_plans_file_can_be_changed(tmp_path, change):
+    """Also those that no claim about one client rests on."""
+    document = json.loads(aw.plan(aw.scenarios.common_level()).to_json())
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(document))
+    assert not aw.audit(file, draws=0).refuted
+    change(document)
+    file.write_text(json.dumps(document))
+    assert aw.audit(file, draws=0).refuted
+
+
+def test_a_target_that_is_not_met_is_refuted_whatever_else_is_true():
+    plan = aw.plan(aw.scenarios.london())
+    tighter = replace(plan, problem=plan.problem.replace(epsilon=0.01))
+    found = [one for one in aw.audit(tighter, draws=0).findings if one.refuted]
+    assert {one.claim for one in found} == {"ε within the target"}

@@ -224,3 +224,27 @@ def test_where_there_is_no_browser_the_address_is_said(monkeypatch, capsys):
     monkeypatch.setattr(exploring.webbrowser, "open", lambda url: False)
     exploring._open("http://127.0.0.1:1/")
     assert "No browser was found here: open http://127.0.0.1:1/" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [
+        ("source=nosuch", "nosuch"),
+        ("epsilon=zzz", "zzz"),
+        ("mixing=foo", "foo"),
+        ("epsilon=", "epsilon"),
+    ],
+)
+def test_an_address_that_cannot_be_shown_says_so(address, query, word):
+    """A bookmark of readings that are gone, or a word too many: something else is shown."""
+    _, text = ask(address, f"/?{query}")
+    notice = re.search(r'<div class="warning" role="alert">.*?</div>', text, re.DOTALL)
+    assert word in notice[0]
+    assert "Shown instead" in notice[0]
+    assert 'class="warning" role="alert"' not in ask(address, "/")[1]
+
+
+def test_an_empty_field_is_no_number(address):
+    answer, text = ask(address, "/view?epsilon=")
+    assert answer.getheader("x-agewise-refused") == "1"
+    assert "epsilon" in text

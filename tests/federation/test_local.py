@@ -74,7 +74,7 @@ def test_guarantee_the_mean_loss_is_the_planned_gap(change):
 
 
 def test_rehearsals_would_notice_noise_that_is_a_third_off(monkeypatch):
-    def loud(self, value, *, scale, rng):
+    def loud(self, value, *, scale, rng, step=0.0):
         return aw.seeded_laplace(value, scale=1.3 * scale, rng=rng)
 
     monkeypatch.setattr(Laplace, "imitate", loud)

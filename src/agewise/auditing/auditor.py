@@ -119,6 +119,10 @@ def audit(
         raise InvalidInput(
             "subject", repr(subject), "a plan, a problem, a run's folder or a function of records"
         )
+    if "sampled" not in tiers:
+        raise InvalidInput(
+            "tier", ", ".join(tiers), "sampled, of a function", "Nothing else is known of it."
+        )
     found = sample(box, draws, error, generator, time_limit, advance=advance)
     return Audit(box.name, (found,), tuple(_box_assumptions(box)), error)
 
@@ -169,7 +173,8 @@ def _audit_claims(
     advance: Advance,
 ) -> Audit:
     problem = claims.problem
-    findings = list(examine(problem, claims.assignments, advance)) if "exact" in tiers else []
+    findings = [claims.document] if claims.document is not None and "replay" in tiers else []
+    findings += list(examine(problem, claims.assignments, advance)) if "exact" in tiers else []
     if "sampled" in tiers and draws:
         findings += _sample_clients(claims, draws, error, rng, time_limit, advance)
     return Audit(problem.name, tuple(findings), _assumptions(problem), error)

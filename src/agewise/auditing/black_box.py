@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array
 from agewise.checks import fraction, positive, whole
 from agewise.errors import InvalidInput
+from agewise.mechanism import Noised
 from agewise.process import Process
 from agewise.process.joint import as_law
 
@@ -256,7 +257,7 @@ class Runs:
             return self.box.mechanism(*given)
         except (InvalidInput, KeyboardInterrupt, _OutOfTime):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # to end the program is no way to pass
             raise InvalidInput(
                 "mechanism",
                 f"one that raised {type(error).__name__}: {error}",
@@ -265,7 +266,11 @@ class Runs:
             ) from error
 
     def _checked(self, output: Any, runs: int | None) -> Array:
+        if isinstance(output, Noised):
+            output = output.value
         try:
+            if output is None:
+                raise TypeError
             array = np.asarray(output, float)
         except (TypeError, ValueError):
             raise InvalidInput(
@@ -323,7 +328,7 @@ class Runs:
             "mechanism",
             "not random: the same records gave the same output every time",
             "one that draws noise",
-            "If none is meant, because old records alone tell little, say noiseless=True.",
+            "If none is meant, since old records alone tell little: noiseless=True, --noiseless.",
         )
 
 

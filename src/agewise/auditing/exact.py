@@ -9,7 +9,7 @@ import numpy as np
 
 from agewise.arrays import Array
 from agewise.auditing.any_prior import Unknown, single_loss
-from agewise.auditing.findings import Finding, Verdict, judged
+from agewise.auditing.findings import CERTAIN, Finding, Verdict, judged
 from agewise.auditing.gaussian import failure_between
 from agewise.auditing.losses import (
     Lasting,
@@ -88,6 +88,17 @@ def _examine(problem: Problem, client: Client, one: Assignment, subject: str) ->
             detail="what is released depends on the model so far",
         )
         return
+    within = one.aged_epsilon <= target.epsilon * (1 + CERTAIN)
+    yield Finding(
+        "exact",
+        subject,
+        "ε within the target",
+        "proven" if within else "refuted",
+        target.epsilon,
+        one.aged_epsilon,
+        one.aged_epsilon,
+        detail="" if within else f"the plan itself says {one.aged_epsilon:.6g}",
+    )
     values = released(problem, client, at) / client.samples
     norm = 2 if target.mechanism == "gaussian" else 1
     real = float(np.linalg.norm(values[:, None] - values, ord=norm, axis=-1).max())

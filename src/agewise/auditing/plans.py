@@ -12,12 +12,13 @@ import numpy as np
 from agewise.arrays import Array, nearest_states
 from agewise.auditing.any_prior import worst_law
 from agewise.auditing.black_box import BlackBox
+from agewise.auditing.findings import Finding
 from agewise.auditing.losses import Sent
 from agewise.auditing.paths import EveryValue
 from agewise.errors import InvalidInput
 from agewise.federation.client import private_noise
 from agewise.learning import averages
-from agewise.planning import Assignment
+from agewise.planning import Assignment, Plan
 from agewise.problem import Client, Problem
 from agewise.terms import terms
 from agewise.wording import out_of_words
@@ -32,6 +33,8 @@ class Claims:
 
     problem: Problem
     assignments: tuple[Assignment, ...]
+    document: Finding | None = None
+    """Whether all that a plan's file says follows from its scenario and its proof."""
 
 
 def read_claims(file: File) -> Claims:
@@ -39,7 +42,8 @@ def read_claims(file: File) -> Claims:
     from agewise.scenario import problem_from_dict  # noqa: PLC0415  (pydantic is slow to import)
 
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        document = json.loads(text)
         problem = problem_from_dict(document["scenario"])
         listed = [_assignment(entry) for entry in document["assignments"]]
         unheard = document.get("unheard", [])
@@ -53,7 +57,17 @@ def read_claims(file: File) -> Claims:
         raise InvalidInput("plan", f"{file} ({error!r})", "the output of Plan.to_json") from None
     if [one.client for one in listed] != [client.name for client in problem.clients]:
         raise InvalidInput("assignments", "other clients", "one for each client, in order")
-    return heard(problem, listed, unheard)
+    return replace(heard(problem, listed, unheard), document=_followed(file.name, text))
+
+
+def _followed(name: str, text: str) -> Finding:
+    """The rest of what a plan says, ages, losses and proof, computed anew."""
+    claim = "all its numbers follow from its scenario"
+    try:
+        Plan.from_json(text)
+    except InvalidInput as wrong:
+        return Finding("replay", name, claim, "refuted", detail=str(wrong))
+    return Finding("replay", name, claim, "proven")
 
 
 def heard(problem: Problem, assignments: Any, unheard: Any = ()) -> Claims:

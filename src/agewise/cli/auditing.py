@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,6 +78,10 @@ def audit_command(
     samples: Annotated[
         int, typer.Option(help="With a function: records it is given, one of them asked about.")
     ] = 1,
+    noiseless: Annotated[
+        bool,
+        typer.Option("--noiseless", help="With a function: it is meant to add no noise."),
+    ] = False,
     ledgers: Annotated[
         Path | None, typer.Option(help="With a run: the folder of the clients' ledgers.")
     ] = None,
@@ -103,8 +109,8 @@ def audit_command(
             raise InvalidInput("--claim", None, "an ε above 0", "What is claimed of the function?")
         who = _client(scenario, client)
         own = {"process": who.process, "age": age, "samples": samples, "delta": delta}
-        own["law"] = who.law if own_law else None
-    with progress_bar("auditing") as advance:
+        own |= {"law": who.law if own_law else None, "noiseless": noiseless}
+    with progress_bar("auditing") as advance, contextlib.redirect_stdout(sys.stderr):
         report = audit(
             found,
             claim=claim,

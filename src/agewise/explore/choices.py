@@ -70,9 +70,9 @@ class Choices:
         """The scenario's choices, with those of a query in their place; refuse what is no value."""
         given: dict[str, Any] = {}
         for name in (one.name for one in fields(cls) if one.name != "source"):
-            text = query.get(name, "").strip()
-            if text:
-                given[name] = _READ[name](name, text)
+            text = query.get(name)
+            if text is not None:
+                given[name] = _READ[name](name, text.strip())
         own = cls.of(source, base)
         if own.loading is None:
             given = {k: v for k, v in given.items() if k not in ("loading", "memory")}

@@ -33,8 +33,13 @@ BUDGET = 0.35
 """Seconds after which a picture is sent as far as it is, and the rest is asked for again."""
 
 
-def whole_page(model: Model, choices: Choices) -> str:
-    """The page with its controls; the results are filled in by what it asks for."""
+def whole_page(model: Model, choices: Choices, wrong: AgewiseError | None = None) -> str:
+    """The page with its controls; the results are filled in by what it asks for.
+
+    `wrong`: why its address is not what is shown.
+    """
+    other = "" if wrong is None else f"{wrong} Shown instead: {choices.source}."
+    notice = f'<div class="warning" role="alert">{paragraph(other)}</div>' if other else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -47,6 +52,7 @@ def whole_page(model: Model, choices: Choices) -> str:
         f'<div class="columns"><nav aria-label="Choices">{controls(model, choices)}{upload_form()}'
         "</nav>"
         '<main id="results" tabindex="-1" aria-busy="true">'
+        f"{notice}"
         '<p id="status" role="status" class="status">Computing …</p><div id="view"></div>'
         '<section class="pictures">'
         '<div id="loss"></div><div id="timeline"></div><div id="ages"></div><div id="spent"></div>'

@@ -66,13 +66,15 @@ class Explorer:
 
     def start(self, request: Request) -> Response:
         """The page itself; it comes up whatever is in its address, and then says what is wrong."""
+        wrong = None
         try:
             choices = self.model.read(_query(request.query_params))
-        except AgewiseError:
+        except AgewiseError as error:
+            wrong = error
             source = self.model.sources.get(request.query_params.get("source", ""))
             source = source or self.model.source(None)
             choices = Choices.of(source.key, source.problem)
-        return HTMLResponse(page.whole_page(self.model, choices))
+        return HTMLResponse(page.whole_page(self.model, choices, wrong))
 
     def part(self, write: Callable[[Model, Choices], str]) -> Answer:
         """A part of the page."""
