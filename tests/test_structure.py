@@ -161,10 +161,16 @@ LIGHT = [
         "import agewise as aw\naw.run(aw.plan(aw.scenarios.london()))",
         "matplotlib flwr polars scipy.stats sklearn opendp.extras",
     ),
+    (  # a process that Flower starts for every message
+        "import agewise.federation.flower.client_app\n"
+        "from agewise.process import birth_death\n"
+        "birth_death(0.1, 0.2, [1, 2, 3]).joint(1, 4)",
+        "matplotlib polars opendp scipy agewise.planning agewise.scheduling agewise.loss",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("what", "heavy"), LIGHT, ids=["import", "help", "plan", "run"])
+@pytest.mark.parametrize(("what", "heavy"), LIGHT, ids=["import", "help", "plan", "run", "node"])
 def test_nothing_heavy_is_imported_before_it_is_needed(what, heavy):
     code = (
         f"import sys, atexit\natexit.register(lambda: print(*sys.modules, file=sys.stderr))\n{what}"

@@ -10,37 +10,43 @@ What most work needs is here; the rest is grouped: `scheduling`, `privacy`, `lea
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from agewise import knowledge, learning, privacy, scenarios, scheduling
-from agewise.errors import AgewiseError, InvalidInput
-from agewise.knowledge import Level
-from agewise.learning import Histogram, Logistic, Mean, Ridge, Statistics
-from agewise.loss import loss_bound, loss_gap
-from agewise.loss.simulation import simulate_gap
-from agewise.mixing import delta
-from agewise.planning import Plan, compare, plan, price, replan, take_turns
-from agewise.privacy import (
-    Ageing,
-    BudgetExceeded,
-    Ledger,
-    Policy,
-    affordable_epsilon,
-    aged_epsilon,
-    classical_epsilon,
-    composed_epsilon,
-    steady_epsilon,
-)
-from agewise.problem import Client, Problem, Target
-from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, birth_death
-from agewise.scheduling import solve_schedule
-from agewise.schemes import compare_schemes
-
 if TYPE_CHECKING:
-    from agewise import figures, fitting
+    from agewise import (
+        figures,
+        fitting,
+        knowledge,
+        learning,
+        privacy,
+        scenarios,
+        scheduling,
+    )
     from agewise.auditing.auditor import audit
+    from agewise.errors import AgewiseError, InvalidInput
     from agewise.federation import rehearse, resume, resume_rounds, run, run_rounds
     from agewise.fitting.fit import fit
+    from agewise.knowledge import Level
+    from agewise.learning import Histogram, Logistic, Mean, Ridge, Statistics
+    from agewise.loss import loss_bound, loss_gap
+    from agewise.loss.simulation import simulate_gap
+    from agewise.mixing import delta
+    from agewise.planning import Plan, compare, plan, price, replan, take_turns
+    from agewise.privacy import (
+        Ageing,
+        BudgetExceeded,
+        Ledger,
+        Policy,
+        affordable_epsilon,
+        aged_epsilon,
+        classical_epsilon,
+        composed_epsilon,
+        steady_epsilon,
+    )
+    from agewise.problem import Client, Problem, Target
+    from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, birth_death
     from agewise.readings import read_readings
     from agewise.scenario import dump_scenario, load_scenario
+    from agewise.scheduling import solve_schedule
+    from agewise.schemes import compare_schemes
 
 __version__ = "0.1.0"
 
@@ -100,66 +106,77 @@ __all__ = [
     "take_turns",
 ]
 
-_GROUPS = ("auditing", "federation", "figures", "fitting")
-"""Packages that take long to import, or need matplotlib or polars, which do."""
+_GROUPS = (
+    "auditing",
+    "federation",
+    "figures",
+    "fitting",
+    "knowledge",
+    "learning",
+    "privacy",
+    "scenarios",
+    "scheduling",
+)
+"""Packages and modules that are loaded when they are asked for."""
 
-_ELSEWHERE = {
-    "audit": "auditing.auditor",
-    "dump_scenario": "scenario",
-    "fit": "fitting.fit",
-    "load_scenario": "scenario",
-    "read_readings": "readings",
-    "rehearse": "federation",
-    "resume": "federation",
-    "resume_rounds": "federation",
-    "run": "federation",
-    "run_rounds": "federation",
-    # Names of the first version, which are grouped now.
-    "Assignment": "planning",
-    "Bound": "loss",
-    "Certificate": "scheduling",
-    "Comparison": "planning",
-    "ComparisonRow": "planning",
-    "CostTables": "loss",
-    "Estimate": "loss.simulation",
-    "Event": "privacy",
-    "JointLaw": "process",
-    "LedgerDamaged": "privacy",
-    "Noise": "privacy",
-    "Noised": "privacy",
-    "Process": "process",
-    "Release": "privacy",
-    "RunIncomplete": "federation",
-    "RunResult": "federation",
-    "Schedule": "scheduling",
-    "SchemeRow": "schemes",
-    "Shares": "learning",
-    "SlotTable": "terms",
-    "Total": "privacy",
-    "aged_approximate": "privacy",
-    "aged_loss": "privacy",
-    "chain_tables": "loss.batch",
-    "check_schedule": "scheduling",
-    "cost_tables": "loss",
-    "delta_limit": "process",
-    "delta_table": "privacy",
-    "joint_delta": "privacy",
-    "laplace": "privacy",
-    "noise_scale": "privacy",
-    "seeded_laplace": "privacy",
-    "sensitivity": "privacy",
-    "slot_table": "terms",
-    "solve_stream": "scheduling",
+_NAMES = {
+    "auditing.auditor": "audit",
+    "errors": "AgewiseError InvalidInput",
+    "federation": "rehearse resume resume_rounds run run_rounds",
+    "fitting.fit": "fit",
+    "knowledge": "Level",
+    "learning": "Histogram Logistic Mean Ridge Statistics",
+    "loss": "loss_bound loss_gap",
+    "loss.simulation": "simulate_gap",
+    "mixing": "delta",
+    "planning": "Plan compare plan price replan take_turns",
+    "privacy": "Ageing BudgetExceeded Ledger Policy affordable_epsilon aged_epsilon "
+    "classical_epsilon composed_epsilon steady_epsilon",
+    "problem": "Client Problem Target",
+    "process": "MarkovChain MeasuredLaw PeriodicChain birth_death",
+    "readings": "read_readings",
+    "scenario": "dump_scenario load_scenario",
+    "scheduling": "solve_schedule",
+    "schemes": "compare_schemes",
 }
-"""The module of each name that is looked up when it is asked for."""
+"""The names of `__all__`, by the module that each is loaded from when it is asked for.
+
+A node of a federation needs few of them, and starts a process for every message.
+"""
+
+_FIRST_VERSION = {
+    "federation": "RunIncomplete RunResult",
+    "loss": "Bound CostTables cost_tables",
+    "loss.batch": "chain_tables",
+    "loss.simulation": "Estimate",
+    "planning": "Assignment Comparison ComparisonRow",
+    "privacy": "Event LedgerDamaged Noise Noised Release Total aged_approximate aged_loss "
+    "delta_table joint_delta laplace noise_scale seeded_laplace sensitivity",
+    "process": "JointLaw Process delta_limit",
+    "learning": "Shares",
+    "scheduling": "Certificate Schedule check_schedule solve_stream",
+    "schemes": "SchemeRow",
+    "terms": "SlotTable slot_table",
+}
+"""Names of the first version, which are grouped now."""
+
+_WHERE = {
+    name: module
+    for listed in (_NAMES, _FIRST_VERSION)
+    for module, names in listed.items()
+    for name in names.split()
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _GROUPS:
         return import_module(f"agewise.{name}")
-    if name in _ELSEWHERE:
-        return getattr(import_module(f"agewise.{_ELSEWHERE[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"agewise.{_WHERE[name]}"), name)
+    if name in __all__:
+        globals()[name] = value  # found at once the next time
+    return value
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ import sqlite3
 
 import numpy as np
 
-from agewise.federation.journal import ledger_file
+from agewise.federation.files import ledger_file
 from agewise.federation.one_draw import DRAWS
 
 

@@ -11,7 +11,8 @@ from clock import Clock
 
 import agewise as aw
 from agewise.federation import local
-from agewise.federation.journal import RunFolder, ledger_file
+from agewise.federation.files import ledger_file
+from agewise.federation.journal import RunFolder
 from agewise.federation.sources import SimulatedRecords
 from agewise.mechanism import Laplace
 

@@ -9,7 +9,7 @@ import pytest
 
 import agewise as aw
 from agewise.federation.checking_rounds import check_rounds
-from agewise.federation.journal import ledger_file
+from agewise.federation.files import ledger_file
 from agewise.federation.local import LocalTransport
 from agewise.federation.rounds import resume_rounds, run_rounds
 from agewise.federation.sources import RoundRecords

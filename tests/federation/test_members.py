@@ -11,7 +11,8 @@ import agewise as aw
 from agewise.federation import sources
 from agewise.federation.checking import check_run
 from agewise.federation.client import OrderRefused
-from agewise.federation.journal import SETTINGS, ledger_file
+from agewise.federation.files import ledger_file
+from agewise.federation.journal import SETTINGS
 from agewise.federation.local import LocalRun
 from agewise.federation.settings import Settings
 from agewise.federation.sources import SimulatedRecords, client_generator, present_mean

@@ -14,7 +14,8 @@ import agewise as aw
 from agewise.federation import client as client_side
 from agewise.federation import local, together
 from agewise.federation.checking import check_run
-from agewise.federation.journal import SETTINGS, Settings, ledger_file
+from agewise.federation.files import ledger_file
+from agewise.federation.journal import SETTINGS, Settings
 from agewise.federation.local import LocalRun, LocalTransport
 from agewise.federation.seeding import client_generator, client_generators
 from agewise.federation.sources import SimulatedRecords, present_of_each

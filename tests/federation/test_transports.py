@@ -10,7 +10,8 @@ from transport_contract import PLAN, SLOW, TransportContract
 
 import agewise as aw
 from agewise.federation import local
-from agewise.federation.journal import Settings, ledger_file
+from agewise.federation.files import ledger_file
+from agewise.federation.journal import Settings
 from agewise.federation.local import LocalTransport
 
 

@@ -53,8 +53,9 @@ from agewise.cli.console import (
 from agewise.cli.results import SPOKEN, print_result, rehearsal_facts
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
+from agewise.federation.files import ledger_file
 from agewise.federation.handover import REPORT
-from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS, ledger_file
+from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS
 from agewise.federation.ledgers import is_one_file, own_ledgers
 from agewise.federation.server import OnMissing, Step
 from agewise.federation.settings import Clock

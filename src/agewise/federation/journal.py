@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from agewise.documents import read_document
 from agewise.errors import InvalidInput
+from agewise.federation.files import owners_only, probe_folder, write_whole
 from agewise.federation.one_draw import DRAWS, OneDraw
 from agewise.federation.server import Server
 from agewise.federation.settings import Settings
 from agewise.planning import Plan
 
 VERSION = 3
-LONGEST_NAME = 150
-"""Letters of a client that go into the name of its ledger."""
 PLAN, SETTINGS, JOURNAL, RECORD = "plan.json", "run.json", "journal.jsonl", "record.json"
 STATEMENT = "statement.md"
 ROUNDS = "rounds.json"
@@ -230,24 +226,6 @@ class RunFolder:
         )
 
 
-def owners_only(path: str, flags: int) -> int:
-    """Open a file that, if it is new, nobody else can read: it may hold means without noise."""
-    return os.open(path, flags, 0o600)
-
-
-def write_whole(path: Path, text: str, *, private: bool = False) -> Path:
-    """Write a file whole or not at all, even if the machine stops meanwhile.
-
-    One that is `private` can be read by its owner only.
-    """
-    draft = path.with_name(f".{path.name}.part")
-    with open(draft, "w", encoding="utf-8", opener=owners_only if private else None) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    return draft.replace(path)
-
-
 def _absent(whole: dict[str, Any], part: dict[str, Any]) -> str:
     """The first key that is missing in a part, also in the tables inside it."""
     for key, value in whole.items():
@@ -285,31 +263,6 @@ def _failures(record: Path) -> list[str]:
         "one that was interrupted or failed",
         f"Its record is {record}.",
     )
-
-
-def probe_folder(field: str, path: Path) -> None:
-    """Raise if a folder could not be made or written to; leave nothing behind."""
-    there = path
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        raise InvalidInput(
-            field,
-            str(path),
-            "a folder that can be written to",
-            f"{error.strerror}. Nothing was released.",
-        ) from None
-
-
-def ledger_file(folder: Path, client: str) -> Path:
-    """The ledger of a client in a folder of ledgers."""
-    name = quote(client, safe=" ")
-    if len(name) > LONGEST_NAME:
-        name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(client.encode()).hexdigest()[:16]}"
-    return folder / f"{name}.ledger"
 
 
 def checked_folder(path: Path | str | None) -> Path:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from agewise.federation.journal import ledger_file, probe_folder
+from agewise.federation.files import ledger_file, probe_folder
 from agewise.privacy.accounts import Accounts
 from agewise.privacy.ledger import Ledger
 

@@ -21,6 +21,7 @@ import numpy as np
 from agewise.checks import positive, whole
 from agewise.documents import read_document
 from agewise.errors import InvalidInput
+from agewise.federation.files import write_whole
 from agewise.federation.hearing import Hearing, later, releases_in, silent_round
 from agewise.federation.journal import (
     PLAN,
@@ -28,7 +29,6 @@ from agewise.federation.journal import (
     ROUNDS,
     STATEMENT,
     checked_folder,
-    write_whole,
 )
 from agewise.federation.local import refuse_stand_in
 from agewise.federation.local_rounds import Carrier, LocalRounds

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agewise.errors import InvalidInput
-from agewise.federation.journal import ledger_file, probe_folder
+from agewise.federation.files import ledger_file, probe_folder
 from agewise.fitting.report import Fit
 from agewise.privacy.account import Event, Policy, now
 from agewise.privacy.ledger import Ledger

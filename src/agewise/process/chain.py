@@ -261,13 +261,12 @@ def stationary_laws(transitions: Array) -> Array:
 
 def closed_class(transition: Array, index: int = 0) -> NDArray[np.bool_]:
     """Which states make up the one closed class; refuses a chain that has several."""
-    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
-
-    count, label = connected_components(transition > 0, connection="strong")
-    leaves = [
-        bool((transition[np.ix_(label == c, label != c)] > 0).any()) for c in range(int(count))
-    ]
-    closed = [np.flatnonzero(label == c) for c in range(int(count)) if not leaves[c]]
+    size = transition.shape[0]
+    reach = boolean_power((transition > 0) | np.eye(size, dtype=bool), size - 1)
+    there_and_back = reach & reach.T
+    stays = (reach == there_and_back).all(axis=1)  # it comes back from wherever it goes
+    rows = np.unique(there_and_back[stays], axis=0)[::-1]  # the class of the first state first
+    closed = [np.flatnonzero(row) for row in rows]
     if len(closed) > 1:
         raise InvalidInput(
             "transition" if index == 0 else f"transition of chain {index}",
@@ -277,7 +276,7 @@ def closed_class(transition: Array, index: int = 0) -> NDArray[np.bool_]:
             "a chain with one closed class, so that its stationary law is unique",
             _REDUCIBLE_REMEDY,
         )
-    return np.asarray(label == label[closed[0][0]])
+    return np.asarray(rows[0])
 
 
 def _stationary_of_closed_class(transition: Array, index: int) -> Array:

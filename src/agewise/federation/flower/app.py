@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from agewise.errors import InvalidInput
+from agewise.federation.files import probe_folder
 from agewise.federation.flower.deployment import Deployment
-from agewise.federation.journal import probe_folder
 from agewise.federation.settings import Settings
 from agewise.planning import Plan
 

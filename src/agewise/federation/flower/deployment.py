@@ -17,6 +17,7 @@ import tomli_w
 from agewise.checks import whole
 from agewise.documents import Entry, read_document
 from agewise.errors import InvalidInput
+from agewise.federation.files import probe_folder
 from agewise.federation.flower import require_flower
 from agewise.federation.flower.certificates import (
     LOOPBACK,
@@ -28,7 +29,6 @@ from agewise.federation.flower.certificates import (
 from agewise.federation.flower.node import write_node
 from agewise.federation.flower.node_config import checked_node_config
 from agewise.federation.flower.units import PROFILE, write_units
-from agewise.federation.journal import probe_folder
 from agewise.federation.local import refuse_stand_in
 from agewise.federation.profile import own_policy
 from agewise.privacy.account import Policy

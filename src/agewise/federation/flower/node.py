@@ -26,7 +26,7 @@ from agewise.federation.client import (
     private_noise,
     stand_in_noise,
 )
-from agewise.federation.journal import probe_folder
+from agewise.federation.files import probe_folder
 from agewise.federation.messages import Order
 from agewise.federation.sources import (
     DataSource,

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from agewise.federation.journal import LONGEST_NAME, write_whole
+from agewise.federation.files import LONGEST_NAME, write_whole
 from agewise.federation.one_draw import OneDraw
 from agewise.federation.server import RunIncomplete, Step
 
