@@ -14,6 +14,7 @@ from simulator import STATEMENTS, STEPS, Simulator
 from agewise.federation.client import ClientAgent
 from agewise.federation.one_draw import OneDraw
 from agewise.federation.server import Server
+from agewise.federation.uploads import Uploads
 from agewise.privacy.ledger import Ledger
 
 SEEDS = 1_000
@@ -111,7 +112,7 @@ def make_up(patch):
         for order in server.orders(slot):
             for upload, payload in list(server.received.values())[:1]:
                 named = upload.model_copy(update={"client": order.client})
-                server.received[order.client] = (named, payload)
+                server.received.add(Uploads.single(named, payload))
         close(server, slot)
 
     patch.setattr(Server, "close", inventive)

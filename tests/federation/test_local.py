@@ -75,10 +75,12 @@ def test_guarantee_the_mean_loss_is_the_planned_gap(change):
 
 
 def test_rehearsals_would_notice_noise_that_is_a_third_off(monkeypatch):
-    def loud(self, value, *, scale, rng, step=0.0):
-        return aw.seeded_laplace(value, scale=1.3 * scale, rng=rng)
+    whole = Laplace.imitate_each
 
-    monkeypatch.setattr(Laplace, "imitate", loud)
+    def loud(self, values, *, scale, **more):
+        return whole(self, values, scale=1.3 * scale, **more)
+
+    monkeypatch.setattr(Laplace, "imitate_each", loud)
     loss = aw.rehearse(PLAN, 1_500, np.random.default_rng(2))
     assert loss - PLAN.gap > 4 * loss.standard_error
 

@@ -29,6 +29,7 @@ from agewise.federation.messages import Upload
 from agewise.federation.one_draw import DRAWS, OneDraw, sum_up
 from agewise.federation.server import Server
 from agewise.federation.sources import SimulatedRecords
+from agewise.federation.uploads import Uploads
 from agewise.privacy.account import Policy
 from agewise.privacy.ledger import Ledger, LedgerDamaged
 
@@ -355,7 +356,7 @@ def test_a_recorded_draw_is_never_published_for_another_sum(tmp_path, monkeypatc
     RunFolder.rebuilt(folder, server)
     upload, payload = server.received["client 1"]
     other = upload.model_copy(update={"value": [upload.value[0] + 1]})
-    server.received["client 1"] = (other, payload)
+    server.received.add(Uploads.single(other, payload))
     with pytest.raises(LedgerDamaged, match=r"for another sum .*\(value\)"):
         server.finish(OneDraw(run, folder / DRAWS))
 

@@ -1,7 +1,6 @@
 """The server machine: what it accepts, what it rejects, and what it does about the missing."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -287,7 +286,6 @@ def test_what_was_carried_out_is_priced_even_above_the_capacity():
     plan = aw.plan(aw.scenarios.london().replace(capacity=1))
     server = Server(plan, "r")
     clients = list(plan.problem.clients)
-    server.received = {c.name: (SimpleNamespace(collect_at=3), b"") for c in clients}
-    done = server._carried_out(clients, (1 / 3,) * 3)
+    done = server._carried_out(clients, (1 / 3,) * 3, {c.name: 3 for c in clients})
     assert (done.collect_at, done.method) == ([3, 3, 3], "carried out")
     assert done.problem.capacity is None

@@ -123,9 +123,10 @@ def _answered(server: Server) -> set[str]:
     """The digests of the plans that uploads in the journal answered."""
     digests = set()
     for entry in server.inputs:
-        if entry["input"] == "received":
+        payload = entry.get("payload", entry.get("first"))
+        if payload is not None:
             with contextlib.suppress(BadMessage):
-                digests.add(Upload.decode(entry["payload"].encode()).plan)
+                digests.add(Upload.decode(payload.encode()).plan)
     return digests
 
 

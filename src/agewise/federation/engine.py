@@ -14,8 +14,10 @@ from typing import Protocol
 
 from agewise.federation.journal import RunFolder
 from agewise.federation.messages import Order
+from agewise.federation.orders import Due
 from agewise.federation.result import Watcher
 from agewise.federation.server import Server, Step
+from agewise.federation.uploads import Uploads
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class Transport(Protocol):
     def send(self, orders: Sequence[Order], until: float) -> None:
         """Have orders carried out, unless they are under way; nobody waits after `until`."""
 
-    def poll(self) -> Iterable[Reply]:
-        """What has come back since the last time."""
+    def poll(self) -> Iterable[Reply | Uploads]:
+        """What has come back since the last time: from single clients, or from many alike."""
 
     def now(self) -> float:
         """Seconds by this transport's clock."""
@@ -87,7 +89,7 @@ class Engine:
         self._last = server.first_plan.problem.aggregate_at
         self._declined: set[str] = set()
         """Clients that have refused since this process began: an earlier refusal is asked again."""
-        self._late: list[Reply] = []
+        self._late: list[Reply | Uploads] = []
         self._reported = len(server.steps)
 
     def carry_out(self, timetable: Timetable) -> None:
@@ -129,12 +131,12 @@ class Engine:
         self.server.close(slot)
         late, self._late = self._late, []
         for reply in late:
-            self.server.receive(reply.payload, slot + 1, reply.client)
+            self._receive(reply, slot + 1)
         self._take(slot + 1, math.inf)
         self.tell(Step(slot, "", "closed"))
 
-    def _due(self, slot: int) -> list[Order]:
-        return [o for o in self.server.orders(slot) if o.client not in self._declined]
+    def _due(self, slot: int) -> Due:
+        return self.server.orders(slot).without(self._declined)
 
     def _take_until(self, moment: float, slot: int, ends: float) -> None:
         while self.transport.now() < moment:
@@ -144,10 +146,16 @@ class Engine:
     def _take(self, slot: int, ends: float) -> None:
         """Hand what has come back to the server; keep what is late until its slot is closed."""
         for reply in self.transport.poll():
-            if reply.refusal is not None:
+            if isinstance(reply, Reply) and reply.refusal is not None:
                 self.refuse(reply.client, slot, reply.refusal)
             elif self.transport.now() >= ends:
                 self._late.append(reply)
             else:
-                self.server.receive(reply.payload, slot, reply.client)
+                self._receive(reply, slot)
                 self.tell()
+
+    def _receive(self, reply: Reply | Uploads, slot: int) -> None:
+        if isinstance(reply, Uploads):
+            self.server.receive_alike(reply, slot)
+        else:
+            self.server.receive(reply.payload, slot, reply.client)

@@ -8,8 +8,8 @@ anew from the journal, and clients that have released already send the same byte
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,15 +32,20 @@ from agewise.federation.journal import RunFolder, how_to_retry
 from agewise.federation.ledgers import Ledgers, own_ledgers
 from agewise.federation.messages import Order
 from agewise.federation.one_draw import OneDraw
+from agewise.federation.orders import Due, OrdersAlike
 from agewise.federation.result import RunResult, Watcher, conclude
 from agewise.federation.server import OnMissing, RunIncomplete, Server
 from agewise.federation.settings import Clock, Settings, make_settings
 from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
-from agewise.federation.together import Answer, Together, answer_or_error, groups_alike
+from agewise.federation.together import Answer, Together, answer_or_error
+from agewise.federation.uploads import Uploads
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
 from agewise.privacy.accounts import Accounts
 from agewise.problem import likeness
+
+Answered = Uploads | tuple[str, Answer]
+"""What many clients alike have sent, or one, or why it does not."""
 
 BATCH = 10_000
 """Clients that answer at a time: as many are recorded in one transaction, and held at once."""
@@ -152,39 +157,54 @@ class LocalTransport:
         answer: Callable[[Order], bytes],
         clock: Clock,
         silent: Iterable[str],
-        together: Callable[[Sequence[Order]], Iterable[tuple[str, Answer]]] | None = None,
+        together: Callable[[list[OrdersAlike]], list[Answered]] | None = None,
     ) -> None:
         self.answer, self.wall, self.silent = answer, clock == "wall", frozenset(silent)
-        self.together = self._one_by_one if together is None else together
+        self.together = together
         self.errors: dict[str, AgewiseError] = {}
         """What clients have to say about their refusals; that is for this machine only."""
-        self._queue: dict[str, tuple[Order, float]] = {}
+        self._queue: deque[tuple[OrdersAlike, float]] = deque()
         self._virtual = 0.0
 
     def send(self, orders: Sequence[Order], until: float) -> None:
         """Queue orders; one that nobody waits for any more is not carried out."""
-        for order in orders:
-            if order.client not in self.silent:
-                self._queue[order.client] = (order, until)
+        due = Due.of(orders).without(self.silent)
+        if self.together is None:
+            due = Due.of(list(due))
+        self._queue.extend((alike, until) for alike in due.groups)
 
-    def poll(self) -> Iterator[Reply]:
+    def poll(self) -> Iterator[Reply | Uploads]:
         """Have the clients carry their orders out: one by one, or those of a batch together."""
         while self._queue:
-            names = list(itertools.islice(self._queue, BATCH))
-            if self.together == self._one_by_one:
-                names = names[:1]
-            taken = [self._queue.pop(name) for name in names]
-            orders = [order for order, until in taken if self.now() < until]
-            for name, answer in self.together(orders):
+            taken = self._taken(1 if self.together is None else BATCH)
+            orders = [alike for alike, until in taken if self.now() < until]
+            if self.together is not None:
+                answers = self.together(orders)
+            else:
+                only = [one.first for one in orders]
+                answers = [(order.client, answer_or_error(self.answer, order)) for order in only]
+            for one in answers:
+                if isinstance(one, Uploads):
+                    yield one
+                    continue
+                name, answer = one
                 if isinstance(answer, AgewiseError):
                     self.errors[name] = answer
                     yield Reply(name, refusal=refusal_reason(answer))
                 else:
                     yield Reply(name, answer)
 
-    def _one_by_one(self, orders: Sequence[Order]) -> Iterator[tuple[str, Answer]]:
-        for order in orders:
-            yield order.client, answer_or_error(self.answer, order)
+    def _taken(self, most: int) -> list[tuple[OrdersAlike, float]]:
+        """Orders for so many clients at most from the head of the queue."""
+        taken = []
+        while most and self._queue:
+            alike, until = self._queue.popleft()
+            if len(alike.names) > most:
+                self._queue.appendleft((alike.only(alike.names[most:]), until))
+                alike = alike.only(alike.names[:most])
+            taken.append((alike, until))
+            most -= len(alike.names)
+        return taken
 
     def now(self) -> float:
         """The time, or what the virtual clock shows."""
@@ -277,19 +297,17 @@ class LocalRun:
             return  # a client that cannot answer is then missing, and the run goes on
         gone, accounts = set(self.settings.drop), self.ledgers.many(preparing=True)
         for slot in range(self.server.closed + 1, self.problem.aggregate_at + 1):
-            orders = [order for order in self.server.orders(slot) if order.client not in gone]
-            for group in groups_alike(orders, self.clients):
-                first = None
-                begun = set() if accounts is None else accounts.begun(o.client for o in group)
-                for order in group:
-                    # Whoever has released nothing is told what the first of those alike was told.
-                    if first is not None and not self.ledgers.apart and order.client not in begun:
-                        records = order.samples * order.members
-                        self.source(order.client).check(order.collect_at, records)
-                        continue
-                    with self.agent(order.client, preparing=True) as agent:
-                        agent.rehearse(order)
-                    first = order if order.client not in begun else first
+            for alike in self.server.orders(slot).without(gone).groups:
+                begun = set() if accounts is None else accounts.begun(alike.names)
+                fresh = [name for name in alike.names if name not in begun]
+                # Whoever has released nothing is told what the first of those alike is told.
+                for name in alike.names if self.ledgers.apart else [*begun, *fresh[:1]]:
+                    with self.agent(name, preparing=True) as agent:
+                        agent.rehearse(alike.of(name))
+                if self.sources is not None:  # simulated records can be drawn in any slot
+                    order = alike.first
+                    for name in fresh[1:]:
+                        self.source(name).check(order.collect_at, order.samples * order.members)
 
     def carry_out(self, place: RunFolder | None, watch: Watcher | None) -> RunResult:
         """Go through the slots that are still open, and publish."""
@@ -327,26 +345,22 @@ class LocalRun:
                 self.clipped[order.client] = agent.clipped
             return payload
 
-    def answer_together(self, orders: Sequence[Order]) -> Iterator[tuple[str, Answer]]:
+    def answer_together(self, orders: list[OrdersAlike]) -> list[Answered]:
         """Have many clients carry their orders out, those alike as arrays, in one transaction."""
         accounts = self.ledgers.many()
         try:
             with contextlib.nullcontext() if accounts is None else accounts.together():
-                answers = self._answers(orders, accounts)
+                return [one for alike in orders for one in self._answers(alike, accounts)]
         except AgewiseError as error:  # of the file with all accounts: nothing was recorded
-            answers = dict.fromkeys((order.client for order in orders), error)
-        for order in orders:
-            yield order.client, answers[order.client]
+            return [(name, error) for alike in orders for name in alike.names]
 
-    def _answers(self, orders: Sequence[Order], accounts: Accounts | None) -> dict[str, Answer]:
+    def _answers(self, orders: OrdersAlike, accounts: Accounts | None) -> Iterator[Answered]:
         seed = self.settings.seed if self.settings.stand_in else None
-        answers: dict[str, Answer] = {}
-        for group in groups_alike(orders, self.clients):
-            profile = self.profile(group[0].client)
-            alike = Together(profile, seed, accounts, self.source, self.answer)
-            answers |= alike.answer(group)
-            self.clipped |= alike.clipped
-        return answers
+        profile = self.profile(orders.first.client)
+        source = None if self.sources is None else self.source
+        alike = Together(profile, seed, accounts, source, self.answer, self.settings.seed)
+        yield from alike.answer(orders)
+        self.clipped |= alike.clipped
 
     def _explained(
         self, failure: RunIncomplete, errors: Mapping[str, AgewiseError], place: RunFolder | None

@@ -2,11 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
 
 from agewise.federation.messages import Order
 from agewise.planning import Assignment
-from agewise.problem import Client, Problem, Target
+from agewise.problem import Client, Problem, Target, likeness
+
+
+@dataclass(frozen=True)
+class OrdersAlike:
+    """One order for many clients that are alike but for their names; `first` is for the first."""
+
+    first: Order
+    names: list[str]
+
+    def of(self, name: str) -> Order:
+        """The order of one of them."""
+        if name == self.first.client:
+            return self.first
+        return self.first.model_copy(update={"client": name})
+
+    def only(self, names: list[str]) -> OrdersAlike:
+        """The same order for some of them."""
+        return replace(self, first=self.of(names[0]), names=names)
+
+
+class Due(Sequence[Order]):
+    """The orders that are due, one by one or, by `groups`, those alike together."""
+
+    def __init__(self, groups: Sequence[OrdersAlike]) -> None:
+        self.groups = list(groups)
+
+    @classmethod
+    def of(cls, orders: Sequence[Order]) -> Due:
+        """Orders from anywhere, each by itself."""
+        if isinstance(orders, Due):
+            return orders
+        return cls([OrdersAlike(order, [order.client]) for order in orders])
+
+    def without(self, names: Collection[str]) -> Due:
+        """All but those of some clients."""
+        if not names:
+            return self
+        left = [(one, [n for n in one.names if n not in names]) for one in self.groups]
+        return Due([one.only(rest) for one, rest in left if rest])
+
+    def __len__(self) -> int:
+        return sum(len(one.names) for one in self.groups)
+
+    def __iter__(self) -> Iterator[Order]:
+        for one in self.groups:
+            yield from map(one.of, one.names)
+
+    @overload
+    def __getitem__(self, place: int) -> Order: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Order]: ...
+    def __getitem__(self, place: int | slice) -> Order | list[Order]:
+        return list(self)[place]
 
 
 class Orders:
@@ -16,13 +71,19 @@ class Orders:
         self.run, self.problem = run, problem
         self._made: dict[Any, Order] = {}
 
+    @staticmethod
+    def kind(one: Assignment, client: Client) -> tuple[Any, ...]:
+        """What clients have in common whose orders, and what is true of them, are the same."""
+        told = one.noise_scale, one.sensitivity, one.delta, one.aged_epsilon
+        return one.collect_at, one.fingerprint, *told, likeness(client)
+
     def order(self, plan: str, one: Assignment, client: Client, target: Target) -> Order:
         """What a client is asked to do by a plan of this digest."""
-        own = one.collect_at, one.noise_scale, one.fingerprint
-        kind = plan, own, client.samples, client.members, target
+        kind = plan, self.kind(one, client)
         if kind not in self._made:
             self._made[kind] = self._make(plan, one, client, target)
-        return self._made[kind].model_copy(update={"client": one.client})
+        made = self._made[kind]
+        return OrdersAlike(made, [made.client]).of(one.client)
 
     def _make(self, plan: str, one: Assignment, client: Client, target: Target) -> Order:
         problem = self.problem

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -21,8 +21,9 @@ from agewise.federation.averages import best_estimate, weighted_mean
 from agewise.federation.claims import refuse_claims, refuse_outside
 from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
 from agewise.federation.one_draw import Sum, sum_up
-from agewise.federation.orders import Orders
+from agewise.federation.orders import Due, Orders, OrdersAlike
 from agewise.federation.statement import Statement, published, state_privacy
+from agewise.federation.uploads import Received, Uploads
 from agewise.planning import Assignment, Plan, price, replan
 from agewise.problem import Client
 from agewise.terms import terms
@@ -76,13 +77,13 @@ class Server:
         if not run or not run.isprintable():
             raise InvalidInput("run", repr(run), "a printable name")
         self.first_plan, self.run, self.on_missing, self.private = plan, run, on_missing, private
-        self.received: dict[str, tuple[Upload, bytes]] = {}
+        self.received = Received()
         self.missing: dict[str, str] = {}
         self.rejected: Counter[str] = Counter()
         self.steps: list[Step] = []
         self.inputs: list[dict[str, Any]] = []
         """Everything that reached the server, in order: what `feed` needs to build it anew."""
-        self.late: dict[str, tuple[Upload, bytes]] = {}
+        self.late = Received()
         """Good uploads that came too late to count: released all the same."""
         self.closed = 0
         self.failure: str | None = None
@@ -96,10 +97,18 @@ class Server:
         self._orders = Orders(run, plan.problem)
         self._adopt(plan)
 
-    def orders(self, slot: int) -> list[Order]:
+    def orders(self, slot: int) -> Due:
         """The orders that are due in a slot and not yet answered."""
-        due = self._due.get(slot, [])
-        return [self._order(self.digest, one) for one in due if self._awaited(one.client)]
+        groups: dict[int, list[Assignment]] = {}
+        for one in self._due.get(slot, []):
+            if self._awaited(one.client):
+                groups.setdefault(self._kinds[one.client], []).append(one)
+        return Due(
+            [
+                OrdersAlike(self._order(self.digest, alike[0]), [one.client for one in alike])
+                for alike in groups.values()
+            ]
+        )
 
     def order_of(self, upload: Upload) -> Order:
         """The order that an upload answered."""
@@ -138,11 +147,55 @@ class Server:
                 known = name if name in self._names else "?"
                 self.steps.append(Step(slot, known, "rejected", bad.reason))
             return bad.reason
-        self.received[upload.client] = (upload, payload)
-        self.refused.pop(upload.client, None)
-        self.late.pop(upload.client, None)
-        self.steps.append(Step(slot, upload.client, "uploaded"))
+        self._take(Uploads.single(upload, payload), slot)
         return None
+
+    def receive_alike(self, uploads: Uploads, slot: int) -> None:
+        """Take uploads that are the same but for name and value: as `receive`, one by one.
+
+        Checked once for all of them, unless something is wrong with one.
+        """
+        if not self._all_good(uploads, slot):
+            for name, payload in zip(uploads.names, uploads.payloads, strict=True):
+                self.receive(payload, slot, name)
+            return
+        self.inputs.append(
+            {
+                "input": "received alike",
+                "slot": slot,
+                "first": uploads.payloads[0].decode(),
+                "clients": uploads.names,
+                "values": uploads.rows.tolist(),
+            }
+        )
+        self._take(uploads, slot)
+
+    def _all_good(self, uploads: Uploads, slot: int) -> bool:
+        """Whether `receive` would take each of them: the first is checked, the others are alike."""
+        names, values, first = uploads.names, uploads.rows, uploads.first
+        kind = self._kinds.get(first.client)
+        if (
+            len(names) < 2
+            or first.plan != self.digest
+            or first.noise != "client"  # means without noise are held to their range one by one
+            or values.shape != (len(names), self._width)
+            or not np.isfinite(values).all()
+            or len(set(names)) < len(names)
+            or not all(self._kinds.get(name) == kind and self._awaited(name) for name in names)
+        ):
+            return False
+        try:
+            self._validate(uploads.upload(0), uploads.payloads[0], slot)
+        except BadMessage:
+            return False
+        return True
+
+    def _take(self, uploads: Uploads, slot: int) -> None:
+        self.received.add(uploads)
+        self.late.drop(uploads.names)
+        for name in uploads.names if self.refused else ():
+            self.refused.pop(name, None)
+        self.steps += [Step(slot, name, "uploaded") for name in uploads.names]
 
     def refuse(self, client: str, slot: int, reason: str) -> None:
         """Note that a client will not answer in this run."""
@@ -195,6 +248,8 @@ class Server:
         what, slot = entry["input"], entry["slot"]
         if what == "received":
             self.receive(entry["payload"].encode(), slot, entry["sender"])
+        elif what == "received alike":
+            self.receive_alike(uploads_in(entry), slot)
         elif what == "refused":
             self.refuse(entry["client"], slot, entry["reason"])
         elif what == "closed":
@@ -216,39 +271,34 @@ class Server:
             raise RunIncomplete(f"run {self.run} did not complete: {self.failure}.")
         if self.closed < first.aggregate_at:
             raise InvalidInput("slot", self.closed, f"all slots to {first.aggregate_at} closed")
-        here = [
-            (client, float(weight), *self.received[client.name])
-            for client, weight in zip(first.clients, first.weights, strict=True)
-            if client.name in self.received
-        ]
-        total = math.fsum(weight for _, weight, _, _ in here)
-        shares = tuple(weight / total for _, weight, _, _ in here)
-        followed = self._carried_out([one[0] for one in here], shares)
-        means, due = [one[2] for one in here], None
+        both = zip(first.clients, first.weights.tolist(), strict=True)
+        here = [(client, weight) for client, weight in both if client.name in self.received]
+        total = math.fsum(weight for _, weight in here)
+        shares = tuple(weight / total for _, weight in here)
+        slots = self.received.collected()
+        followed = self._carried_out([client for client, _ in here], shares, slots)
+        names, due = tuple(client.name for client, _ in here), None
         if first.noise == "server":
             if draw is None:
                 raise InvalidInput("draw", "none", "one, where the server adds the noise")
-            due = self._sum(followed, means)
+            due = self._sum(followed, [self.received[name][0] for name in names])
             aggregate = draw(due)
         elif first.estimator == "best":
-            aggregate = best_estimate(followed, means)
+            aggregate = best_estimate(followed, names, self.received.values_of(names))
         else:
-            aggregate = weighted_mean(shares, means)
+            aggregate = weighted_mean(shares, self.received.values_of(names))
         if first.estimator == "best":
             target = zip(followed.assignments, first.weights.tolist(), strict=True)
             aim = tuple((a.client, weight, a.collect_at) for a, weight in target)
         else:
-            aim = tuple(
-                (one[0].name, p, one[2].collect_at) for p, one in zip(shares, here, strict=True)
-            )
-        uploads = [(upload, payload) for _, _, upload, payload in here]
+            aim = tuple((name, p, slots[name]) for p, name in zip(shares, names, strict=True))
         return Outcome(
             model=published(first.learner, aggregate),
             aggregate=aggregate,
             plan=followed,
-            participants=tuple(one[0].name for one in here),
+            participants=names,
             target=aim,
-            statement=self.state(aggregate, uploads, None if due is None else due.scale),
+            statement=self.state(aggregate, names, None if due is None else due.scale),
         )
 
     def _sum(self, followed: Plan, uploads: list[Upload]) -> Sum:
@@ -268,10 +318,13 @@ class Server:
     def state(
         self,
         model: tuple[float, ...] | None,
-        uploads: list[tuple[Upload, bytes]] | None = None,
+        names: Sequence[str] | None = None,
         draw_scale: float | None = None,
     ) -> Statement:
-        """The privacy statement: of a model, or of a run that ended without one."""
+        """The privacy statement: of a model, or of a run that ended without one.
+
+        `names` are the clients that were heard, in order (None: as they came).
+        """
         silent = sorted(self._names - set(self.received))
         not_due = {a.client for a in self.plan.assignments if a.collect_at > self.closed}
         not_due |= set(self.first_plan.unheard)
@@ -279,8 +332,8 @@ class Server:
             self.plan,
             self.run,
             self.private,
-            list(self.received.values()) if uploads is None else uploads,
-            list(self.late.values()),
+            [self.received.places[name] for name in (names or self.received)],
+            list(self.late.places.values()),
             tuple(name for name in silent if name not in not_due),
             tuple(name for name in silent if name in not_due),
             model,
@@ -288,9 +341,11 @@ class Server:
             draw_scale,
         )
 
-    def _carried_out(self, clients: list[Client], shares: tuple[float, ...]) -> Plan:
+    def _carried_out(
+        self, clients: list[Client], shares: tuple[float, ...], collected: dict[str, int]
+    ) -> Plan:
         """The plan as it was really followed: who took part, and when each one collected."""
-        slots = [self.received[c.name][0].collect_at for c in clients]
+        slots = [collected[c.name] for c in clients]
         planned = {a.client: a.collect_at for a in self.plan.assignments}
         followed = dict(zip([c.name for c in clients], slots, strict=True))
         if planned == followed and not self.plan.unheard:
@@ -316,17 +371,22 @@ class Server:
         self.plan = plan
         self.digest = plan.digest
         self._due: dict[int, list[Assignment]] = {}
+        self._kinds: dict[str, int] = {}
+        """Of each client that is due, a number for all that its order and its claims rest on."""
+        unheard, kinds = set(plan.unheard), dict[Any, int]()
         for one in plan.assignments:
-            if one.client in plan.unheard:
+            if one.client in unheard:
                 continue
             self._due.setdefault(one.collect_at, []).append(one)
             self._issued[self.digest, one.client] = one
+            kind = Orders.kind(one, self._clients[one.client])
+            self._kinds[one.client] = kinds.setdefault(kind, len(kinds))
 
     def _awaited(self, client: str) -> bool:
         return client not in self.received and client not in self.missing
 
     def _replan(self, slot: int, due: list[str]) -> None:
-        collected = {name: upload.collect_at for name, (upload, _) in self.received.items()}
+        collected = self.received.collected()
         here = {c.name for c in self.plan.problem.clients} - set(self.plan.unheard)
         lost = [name for name in self.refused if name in here]
         for name in lost:
@@ -375,5 +435,11 @@ class Server:
         if upload.noise == "server":
             refuse_outside(upload, issued, self._release(name, upload.collect_at))
         if name in self.missing or self.failure is not None:
-            self.late[name] = (upload, payload)
+            self.late.add(Uploads.single(upload, payload))
             raise BadMessage("stale", name)
+
+
+def uploads_in(entry: dict[str, Any]) -> Uploads:
+    """The uploads of one entry of `inputs` that are the same but for name and value."""
+    first = Upload.decode(entry["first"].encode())
+    return Uploads(first, entry["clients"], np.asarray(entry["values"], dtype=np.float64))

@@ -13,6 +13,7 @@ from agewise.arrays import Array, draw_states, nearest_states
 from agewise.checks import finite_array
 from agewise.errors import InvalidInput
 from agewise.federation.seeding import client_generator, client_generators
+from agewise.learning import averages
 from agewise.problem import Client, Problem, likeness
 
 BLOCK = 2**14
@@ -87,7 +88,8 @@ class SimulatedRecords:
         drawn, rng = self._draw(collect_at, samples)
         moved = np.cumsum(process.kernel(collect_at, aggregate_at), axis=1)
         later = draw_states(moved[drawn], rng)
-        return np.array([column[later].mean() for column in np.ascontiguousarray(table.T)])
+        counts = np.bincount(later, minlength=len(table))[None]
+        return np.asarray(averages(counts, table)[0])
 
     def counts(
         self, slot: int, samples: int, members: int, block: int = BLOCK
@@ -153,11 +155,15 @@ def present_of_each(
     """What `SimulatedRecords.present` says of each of many clients alike, `[m, d]`."""
     samples, law = client.samples, np.cumsum(client.law_at(collect_at))
     chances = _chances_of_each(names, seed, 2 * samples)
-    drawn = (chances[:, :samples, None] * law[-1] >= law).sum(axis=2)
-    moved = np.cumsum(client.process.kernel(collect_at, aggregate_at), axis=1)[drawn]
-    later = (chances[:, samples:, None] * moved[..., -1:] >= moved).sum(axis=2)
-    means = [column[later].mean(axis=1) for column in np.ascontiguousarray(table.T)]
-    return np.stack(means, axis=1)
+    drawn = np.zeros((len(names), samples), dtype=np.intp)
+    scaled = chances[:, :samples] * law[-1]
+    for one in law:
+        drawn += scaled >= one
+    moved = np.cumsum(client.process.kernel(collect_at, aggregate_at), axis=1)
+    moves = chances[:, samples:] * moved[:, -1][drawn]
+    above = [np.count_nonzero(moves >= column[drawn], axis=1) for column in moved.T]
+    counts = -np.diff(np.stack([np.full(len(names), samples), *above]), axis=0).T
+    return averages(counts, table)
 
 
 def _chances_of_each(names: Sequence[str], seed: int, number: int) -> Array:

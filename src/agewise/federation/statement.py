@@ -13,13 +13,14 @@ from functools import cached_property
 from typing import Any
 
 from agewise.federation.messages import Upload
+from agewise.federation.statement_rows import Rows
+from agewise.federation.uploads import Place
 from agewise.learning import LEARNED, Learner
 from agewise.mechanism import MECHANISMS
 from agewise.mixing import assumption
 from agewise.planning import Plan
 from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.problem import Client, Problem
-from agewise.wording import in_words
 
 VERSION = 6
 
@@ -140,7 +141,7 @@ class Statement:
     estimator: str  #: what was averaged
     calibration: str  #: how the noise was set
     private: bool  #: whether all noise came from the real mechanism
-    clients: tuple[ClientStatement, ...]  #: one row per client that released
+    clients: Rows  #: one row per client that released
     missing: tuple[str, ...]
     not_due: tuple[str, ...]
     notes: tuple[str, ...]  #: what the numbers rest on, of this plan
@@ -161,16 +162,19 @@ class Statement:
     @cached_property
     def digest(self) -> str:
         """A fingerprint of the whole statement, to quote beside the model."""
-        return hashlib.sha256(json.dumps(self._body(), sort_keys=True).encode()).hexdigest()
+        # As of the whole written at once, of which the rows of many clients take longest.
+        without = json.dumps({**self._body(), "clients": []}, sort_keys=True)
+        before, after = without.split('"clients": []')  # no text holds such quotes
+        text = f'{before}"clients": {self.clients.to_json()}{after}'
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as plain data; infinities become the word "inf"."""
-        return {"version": VERSION, **self._body(), "digest": self.digest}
+        body = {**self._body(), "clients": self.clients.to_dicts()}
+        return {"version": VERSION, **body, "digest": self.digest}
 
     def _body(self) -> dict[str, Any]:
-        body = {one.name: getattr(self, one.name) for one in fields(self)}
-        body["clients"] = [in_words(vars(row)) for row in self.clients]
-        return body
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def to_markdown(self) -> str:
         """Return the statement as a page to sign off."""
@@ -200,18 +204,10 @@ class Statement:
             "| aged ε (odds) | classical ε (odds) | total aged ε | total classical ε | releases |",
             "|---|---|---|---|---|---|---|---|---|---|---|---|",
         ]
-        for one in self.clients:
-            name = html.escape(one.client, quote=False).replace("|", "\\|")
-            name += "" if one.aggregated else " (released, not aggregated)"
-            lines.append(
-                f"| {name} | {one.collect_at} | {one.age} | {_records(one)} | {one.delta:.6g} | "
-                f"{one.sensitivity:.6g} | {one.noise_scale:.6g} | "
-                f"{_spent(one.aged_epsilon, one.aged_odds, one.aged_delta)} | "
-                f"{_spent(one.classical_epsilon, one.classical_odds, one.classical_delta)} | "
-                f"{_spent(one.total_aged_epsilon, None, one.total_aged_delta)} | "
-                f"{_spent(one.total_classical_epsilon, None, one.total_classical_delta)} | "
-                f"{one.releases} |"
-            )
+        kinds = [_cells(one) for one in self.clients.kinds]
+        for client, kind in self.clients.named():
+            name = html.escape(client, quote=False).replace("|", "\\|")
+            lines.append(f"| {name}{kinds[kind]}")
         if self.missing:
             who = ", ".join(html.escape(name, quote=False) for name in self.missing)
             lines += ["", f"Missing: {who}. If one of them released, its own ledger says so."]
@@ -227,11 +223,14 @@ class Statement:
 
     @property
     def _target(self) -> str:
-        own = {one.client: one.target_epsilon for one in self.clients}
+        kinds = [one.target_epsilon for one in self.clients.kinds]
         both = f" and δ = {self.target_delta:g}" if self.target_delta else ""
-        if set(own.values()) <= {self.target_epsilon}:
+        if set(kinds) <= {self.target_epsilon}:
             return f"ε = {self.target_epsilon:g}{both} for every client"
-        parts = (f"{html.escape(name, quote=False)} {value:g}" for name, value in own.items())
+        parts = (
+            f"{html.escape(name, quote=False)} {kinds[kind]:g}"
+            for name, kind in self.clients.named()
+        )
         return f"ε by client: {', '.join(parts)}{both}"
 
     @property
@@ -253,7 +252,21 @@ class Statement:
     @property
     def grounds(self) -> list[tuple[str, str]]:
         """How Δ was found, and what that assumes."""
-        return sorted({(one.mixing, one.assumptions) for one in self.clients})
+        return sorted({(one.mixing, one.assumptions) for one in self.clients.kinds})
+
+
+def _cells(one: ClientStatement) -> str:
+    """What the page says of a client after its name."""
+    late = "" if one.aggregated else " (released, not aggregated)"
+    return (
+        f"{late} | {one.collect_at} | {one.age} | {_records(one)} | {one.delta:.6g} | "
+        f"{one.sensitivity:.6g} | {one.noise_scale:.6g} | "
+        f"{_spent(one.aged_epsilon, one.aged_odds, one.aged_delta)} | "
+        f"{_spent(one.classical_epsilon, one.classical_odds, one.classical_delta)} | "
+        f"{_spent(one.total_aged_epsilon, None, one.total_aged_delta)} | "
+        f"{_spent(one.total_classical_epsilon, None, one.total_classical_delta)} | "
+        f"{one.releases} |"
+    )
 
 
 def _records(one: ClientStatement) -> str:
@@ -264,8 +277,8 @@ def state_privacy(
     plan: Plan,
     run: str,
     private: bool,
-    uploads: list[tuple[Upload, bytes]],
-    late: list[tuple[Upload, bytes]],
+    uploads: list[Place],
+    late: list[Place],
     missing: tuple[str, ...],
     not_due: tuple[str, ...],
     model: tuple[float, ...] | None,
@@ -279,8 +292,9 @@ def state_privacy(
     problem = plan.problem
     noised = problem.noise == "client"
     clients = {client.name: client for client in members}
-    rows = tuple(
-        ClientStatement(
+
+    def row(upload: Upload, in_time: bool) -> ClientStatement:
+        return ClientStatement(
             client=upload.client,
             aggregated=in_time and model is not None,
             target_epsilon=problem.target_of(clients[upload.client]).epsilon,
@@ -304,11 +318,11 @@ def state_privacy(
             total_classical_epsilon=upload.total_classical,
             total_aged_delta=upload.total_aged_delta,
             total_classical_delta=upload.total_classical_delta,
-            upload_sha256=hashlib.sha256(payload).hexdigest() if noised else None,
+            upload_sha256=None,
         )
-        for in_time, several in ((True, uploads), (False, late))
-        for upload, payload in several
-    )
+
+    places = [*((one, True) for one in uploads), *((one, False) for one in late)]
+    rows = Rows(places, row, hashed=noised)
     return Statement(
         noise=problem.noise,
         trust=TRUST[problem.noise],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from agewise.mechanism.mechanism import (
     checked_vector,
     draw_in_pieces,
     grid_of,
+    imitated_one_by_one,
     is_long,
     opendp,
 )
@@ -103,6 +105,17 @@ class Gaussian:
         payload = np.asarray(checked_vector(value))
         noise = random_generator(rng).normal(0.0, scale, payload.shape)
         return Noised(payload + noise, float(scale), None, private=False)
+
+    def imitate_each(
+        self,
+        values: Array,
+        *,
+        scale: float,
+        rngs: Iterable[np.random.Generator],
+        step: float = 0.0,
+    ) -> Noised:
+        """`imitate` for each row of values `[m, d]`, with a generator of its own."""
+        return imitated_one_by_one(self, values, scale, rngs, step)
 
 
 def largest_rho(epsilon: Array, failure: Array) -> Array:

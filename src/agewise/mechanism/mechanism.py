@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, Literal, Protocol
@@ -110,6 +110,17 @@ class Mechanism(Protocol):
         """Add reproducible noise of the same law. What it makes is **not** private."""
         ...
 
+    def imitate_each(
+        self,
+        values: Array,
+        *,
+        scale: float,
+        rngs: Iterable[np.random.Generator],
+        step: float = 0.0,
+    ) -> Noised:
+        """`imitate` for each row of values `[m, d]`, with a generator of its own."""
+        ...
+
 
 def checked_vector(value: Any) -> list[float]:
     """Refuse anything but finite numbers before a mechanism sees it."""
@@ -119,6 +130,21 @@ def checked_vector(value: Any) -> list[float]:
     if not np.isfinite(array).all():
         raise InvalidInput("value", repr(value), "finite numbers", "Clip or drop what is not.")
     return array.tolist()  # type: ignore[no-any-return]
+
+
+def imitated_one_by_one(
+    mechanism: Mechanism,
+    values: Array,
+    scale: float,
+    rngs: Iterable[np.random.Generator],
+    step: float,
+) -> Noised:
+    """`imitate` for each row of values `[m, d]`."""
+    drawn = [
+        mechanism.imitate(value, scale=scale, rng=rng, step=step)
+        for value, rng in zip(values, rngs, strict=True)
+    ]
+    return replace(drawn[0], value=np.stack([np.asarray(one.value) for one in drawn]))
 
 
 def is_long(size: int) -> bool:

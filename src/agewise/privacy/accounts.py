@@ -30,6 +30,12 @@ CREATE TABLE heads (
   client TEXT PRIMARY KEY, number INTEGER NOT NULL, hash TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
+Alike = tuple[Event, Mapping[str, bytes]]
+"""Events that are the same but for client and payload, and the payload of each client."""
+
+ASKED = 500
+"""Clients that are looked for at a time."""
+
 CACHE = 64
 """Mebibytes of the file kept in memory: what is added lies anywhere in its indices."""
 
@@ -48,9 +54,39 @@ class Accounts(Ledger):
         "older copy would forget what was released since."
     )
 
+    _waiting: tuple[Alike, ...] = ()
+    """Accounts begun in memory: nobody else can see it, so they are written when looked at."""
+    _begin_at: int | None = None
+    """Within `together` in memory, how many of them were waiting; None once that has begun."""
+
     def __init__(self, path: Path | str | None) -> None:
         super().__init__(path)
+        self._memory = path is None
         self._database.execute(f"PRAGMA cache_size=-{CACHE * 1024}")
+
+    @property
+    def _database(self) -> sqlite3.Connection:
+        if self._begin_at is not None:
+            before, self._begin_at = self._begin_at, None
+            waiting, self._waiting = self._waiting, self._waiting[:before]
+            self._write_waiting()
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._waiting = waiting[before:]
+        self._write_waiting()
+        return self._connection
+
+    @_database.setter
+    def _database(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def _write_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, ()
+        for alike in waiting:
+            self._write(*alike)
+
+    def close(self) -> None:
+        """Close the file. Everything recorded is on disk already, or was only in memory."""
+        self._connection.close()
 
     def of(self, client: str) -> Account:
         """The account of one client, empty if it has none yet."""
@@ -74,18 +110,29 @@ class Accounts(Ledger):
 
     def begun(self, clients: Iterable[str]) -> set[str]:
         """Who of these has an account already."""
-        found = set()
+        names = list(clients)
+        found: set[str] = set()
+        for _, begun in self._waiting:
+            found.update(begun)
+        found &= set(names)
         with self._suspecting():
-            for client in clients:
-                if self._database.execute(
-                    "SELECT 1 FROM heads WHERE client = ?", (client,)
-                ).fetchone():
-                    found.add(client)
+            database = self._connection
+            if database.execute("SELECT 1 FROM heads LIMIT 1").fetchone() is None:
+                return found
+            for start in range(0, len(names), ASKED):
+                some = names[start : start + ASKED]
+                marks = ", ".join("?" * len(some))
+                rows = database.execute(f"SELECT client FROM heads WHERE client IN ({marks})", some)
+                found.update(row[0] for row in rows)
         return found
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
         """One transaction for whatever is recorded inside."""
+        if self._memory:
+            with self._when_needed():
+                yield
+            return
         try:
             with self._exclusively():
                 yield
@@ -94,13 +141,38 @@ class Accounts(Ledger):
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from None
 
+    @contextlib.contextmanager
+    def _when_needed(self) -> Iterator[None]:
+        """A transaction that begins when the database is asked for, if ever."""
+        before = self._begin_at = len(self._waiting)
+        try:
+            yield
+        except BaseException:
+            if self._begin_at is None:
+                self._waiting = ()
+                self._connection.execute("ROLLBACK")
+            else:
+                self._waiting = self._waiting[:before]
+            raise
+        else:
+            if self._begin_at is None:
+                self._database.execute("COMMIT")
+        finally:
+            self._begin_at = None
+
     def begin_with(self, event: Event, payloads: Mapping[str, bytes]) -> None:
         """Begin accounts, each with the same event but for its client and what that sends.
 
         Within `together`; refused where a client has an account.
         """
+        if self._memory and self._begin_at is not None:
+            self._waiting = (*self._waiting, (event, payloads))
+            return
         if not self._database.in_transaction:  # it was taken back when something failed
             raise self._unwritable(sqlite3.OperationalError("no transaction"))
+        self._write(event, payloads)
+
+    def _write(self, event: Event, payloads: Mapping[str, bytes]) -> None:
         rows = list(first_rows(event, payloads))
         self._database.executemany(INSERT, rows)
         heads = [(row[_CLIENT], 1, row[_HASH]) for row in rows]

@@ -1,0 +1,127 @@
+"""Uploads of clients alike: the same message but for the name and the value, held as arrays.
+
+What a client alike would send by itself and what it sends in here are the same bytes; nobody has to
+write or read them one by one for that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import repeat
+
+import numpy as np
+from pydantic_core import to_json
+
+from agewise.arrays import Array
+from agewise.federation.messages import Upload
+
+_NAME, _VALUE = b'"client":""', b'"value":[]'
+
+
+class Uploads(Mapping[str, bytes]):
+    """What clients sent: `first` with its name and value replaced by those of each.
+
+    `names` `[m]` are distinct, `rows` `[m, d]` are their values, finite. As a mapping, each one's
+    bytes by its name.
+    """
+
+    def __init__(self, first: Upload, names: Sequence[str], rows: Array) -> None:
+        self.first, self.names, self.rows = first, list(names), rows
+
+    @classmethod
+    def single(cls, upload: Upload, payload: bytes) -> Uploads:
+        """One upload, with the bytes that it came in."""
+        self = cls(upload, [upload.client], np.array([upload.value]))
+        self.payloads = [payload]
+        return self
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __getitem__(self, name: str) -> bytes:
+        return self.payloads[self.names.index(name)]
+
+    def items(self) -> ItemsView[str, bytes]:
+        """Each client with its bytes."""
+        return dict(zip(self.names, self.payloads, strict=True)).items()
+
+    def upload(self, place: int) -> Upload:
+        """One of them as a message."""
+        if len(self.names) == 1:
+            return self.first
+        told = {"client": self.names[place], "value": self.rows[place].tolist()}
+        return self.first.model_copy(update=told)
+
+    @cached_property
+    def payloads(self) -> list[bytes]:
+        """The bytes of each: what `Upload.encode` gives."""
+        blank = self.first.model_copy(update={"client": "", "value": []}).encode()
+        # Quotes within texts are escaped, so each of these stands where it means itself, once.
+        head, rest = blank.split(_NAME)
+        middle, tail = rest.split(_VALUE)
+        told = to_json(self.rows.tolist())[2:-2].split(b"],[")
+        head, middle, tail = head + b'"client":', middle + b'"value":[', b"]" + tail
+        pairs = zip(self.names, told, strict=True)
+        return [head + to_json(name) + middle + row + tail for name, row in pairs]
+
+    @cached_property
+    def hashes(self) -> list[str]:
+        """SHA-256 of each one's bytes."""
+        return [hashlib.sha256(payload).hexdigest() for payload in self.payloads]
+
+
+Place = tuple[Uploads, int]
+"""One upload, by where it is."""
+
+
+class Received(Mapping[str, tuple[Upload, bytes]]):
+    """Uploads by client, with their bytes: made when they are looked at."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, Place] = {}
+
+    def add(self, uploads: Uploads) -> None:
+        """Take uploads, in the place of earlier ones of the same clients."""
+        self.places.update(
+            zip(uploads.names, zip(repeat(uploads), range(len(uploads)), strict=False), strict=True)
+        )
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Forget the uploads of clients, where there are any."""
+        if self.places:
+            for name in names:
+                self.places.pop(name, None)
+
+    def __getitem__(self, name: str) -> tuple[Upload, bytes]:
+        uploads, place = self.places[name]
+        return uploads.upload(place), uploads.payloads[place]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def collected(self) -> dict[str, int]:
+        """The slot in which each client collected."""
+        return {name: uploads.first.collect_at for name, (uploads, _) in self.places.items()}
+
+    def values_of(self, names: Iterable[str]) -> Array:
+        """What clients sent, `[m, d]`."""
+        groups: dict[int, tuple[int, Uploads]] = {}
+        rows, end = [], 0
+        for uploads, place in map(self.places.__getitem__, names):
+            start, _ = groups.get(id(uploads), (None, None))
+            if start is None:
+                start, end = end, end + len(uploads)
+                groups[id(uploads)] = start, uploads
+            rows.append(start + place)
+        return np.concatenate([uploads.rows for _, uploads in groups.values()])[rows]
