@@ -462,6 +462,11 @@ def present_mean(client, scenario, start, seed):
     return process.states[draw(process.kernel(start, scenario["aggregate_at"])[first])].mean()
 
 
+def told(name):
+    """A name as messages have it."""
+    return json.dumps(name, ensure_ascii=False)
+
+
 def follow(journal, plan, settings):
     """What happened, from the journal: steps, who was received, who is missing, why it failed."""
     due = {}
@@ -475,6 +480,17 @@ def follow(journal, plan, settings):
             name = json.loads(entry["payload"])["client"]
             received[name] = entry["payload"].encode()
             steps.append({"slot": slot, "client": name, "what": "uploaded", "why": ""})
+        elif what == "received alike":  # the same bytes but for the name and the value
+            names, values = entry["clients"], entry["values"]
+            for name, value in zip(names, values, strict=True):
+                text = entry["first"]
+                for key, old, new in (
+                    ("client", told(names[0]), told(name)),
+                    ("value", values[0], value),
+                ):
+                    text = text.replace(f'"{key}":{old}', f'"{key}":{new}', 1)
+                received[name] = text.encode()
+                steps.append({"slot": slot, "client": name, "what": "uploaded", "why": ""})
         elif what == "refused":
             refused[entry["client"]] = entry["reason"]
             steps.append(

@@ -151,7 +151,7 @@ def test_folders_that_cannot_be_resumed(tmp_path):
     for version in (1, 7):
         text = settings.read_text()
         settings.write_text(re.sub(r'"version": \d+', f'"version": {version}', text))
-        with pytest.raises(aw.InvalidInput, match=f"of version {version}; allowed: version 3"):
+        with pytest.raises(aw.InvalidInput, match=f"of version {version}; allowed: version 3 or 4"):
             aw.resume(tmp_path / "run")
 
 

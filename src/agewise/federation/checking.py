@@ -123,10 +123,11 @@ def _answered(server: Server) -> set[str]:
     """The digests of the plans that uploads in the journal answered."""
     digests = set()
     for entry in server.inputs:
-        payload = entry.get("payload", entry.get("first"))
-        if payload is not None:
+        if "uploads" in entry:
+            digests.add(entry["uploads"].first.plan)
+        elif entry["input"] == "received":
             with contextlib.suppress(BadMessage):
-                digests.add(Upload.decode(payload.encode()).plan)
+                digests.add(Upload.decode(entry["payload"].encode()).plan)
     return digests
 
 

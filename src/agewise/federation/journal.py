@@ -13,12 +13,14 @@ from typing import Any
 from agewise.documents import read_document
 from agewise.errors import InvalidInput
 from agewise.federation.files import owners_only, probe_folder, write_whole
+from agewise.federation.messages import BadMessage
 from agewise.federation.one_draw import DRAWS, OneDraw
 from agewise.federation.server import Server
 from agewise.federation.settings import Settings
 from agewise.planning import Plan
 
-VERSION = 3
+VERSION, READ = 4, (3, 4)
+"""What folders are written as; and which can be read: journals of 3 hold uploads one by one."""
 PLAN, SETTINGS, JOURNAL, RECORD = "plan.json", "run.json", "journal.jsonl", "record.json"
 STATEMENT = "statement.md"
 ROUNDS = "rounds.json"
@@ -101,8 +103,9 @@ class RunFolder:
                 raise
             raise InvalidInput("run folder", f"{path} ({error})", "the folder of a run") from None
         version = document.pop("version", None) if isinstance(document, dict) else None
-        if version != VERSION:
-            raise InvalidInput("run folder", f"{path} of version {version}", f"version {VERSION}")
+        if version not in READ:
+            allowed = " or ".join(map(str, READ))
+            raise InvalidInput("run folder", f"{path} of version {version}", f"version {allowed}")
         settings = read_document(Settings, document, str(path / SETTINGS))
         absent = _absent(asdict(settings), document)
         if absent:  # a limit that is not there must not become no limit
@@ -125,7 +128,10 @@ class RunFolder:
     def keep(self, server: Server) -> None:
         """Add what has reached the server since the last time to the journal."""
         for entry in server.inputs[self._kept :]:
-            self._journal.write(json.dumps(entry) + "\n")
+            told = dict(entry)
+            if "uploads" in told:
+                told |= told.pop("uploads").to_entry()
+            self._journal.write(json.dumps(told) + "\n")
         self._kept = len(server.inputs)
         self._journal.flush()
 
@@ -176,7 +182,7 @@ class RunFolder:
         for number, entry in self._entries():
             try:
                 server.feed(entry)
-            except (KeyError, TypeError, AttributeError, InvalidInput) as error:
+            except (KeyError, TypeError, AttributeError, ValueError, BadMessage) as error:
                 raise self._damaged(number, error) from None
         self._kept = len(server.inputs)
 

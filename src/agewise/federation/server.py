@@ -32,6 +32,9 @@ from agewise.wording import listed
 OnMissing = Literal["fail", "renormalise", "replan"]
 ON_MISSING: tuple[str, ...] = get_args(OnMissing)
 
+ALIKE = "received alike"
+"""What a journal calls uploads that are the same but for name and value."""
+
 MOST_REJECTED = 1_000
 """Rejected uploads beyond which they are counted only."""
 
@@ -159,15 +162,7 @@ class Server:
             for name, payload in zip(uploads.names, uploads.payloads, strict=True):
                 self.receive(payload, slot, name)
             return
-        self.inputs.append(
-            {
-                "input": "received alike",
-                "slot": slot,
-                "first": uploads.payloads[0].decode(),
-                "clients": uploads.names,
-                "values": uploads.rows.tolist(),
-            }
-        )
+        self.inputs.append({"input": ALIKE, "slot": slot, "uploads": uploads})
         self._take(uploads, slot)
 
     def _all_good(self, uploads: Uploads, slot: int) -> bool:
@@ -185,7 +180,7 @@ class Server:
         ):
             return False
         try:
-            self._validate(uploads.upload(0), uploads.payloads[0], slot)
+            self._validate(uploads.upload(0), b"", slot)
         except BadMessage:
             return False
         return True
@@ -248,8 +243,8 @@ class Server:
         what, slot = entry["input"], entry["slot"]
         if what == "received":
             self.receive(entry["payload"].encode(), slot, entry["sender"])
-        elif what == "received alike":
-            self.receive_alike(uploads_in(entry), slot)
+        elif what == ALIKE:
+            self.receive_alike(Uploads.from_entry(entry), slot)
         elif what == "refused":
             self.refuse(entry["client"], slot, entry["reason"])
         elif what == "closed":
@@ -437,9 +432,3 @@ class Server:
         if name in self.missing or self.failure is not None:
             self.late.add(Uploads.single(upload, payload))
             raise BadMessage("stale", name)
-
-
-def uploads_in(entry: dict[str, Any]) -> Uploads:
-    """The uploads of one entry of `inputs` that are the same but for name and value."""
-    first = Upload.decode(entry["first"].encode())
-    return Uploads(first, entry["clients"], np.asarray(entry["values"], dtype=np.float64))

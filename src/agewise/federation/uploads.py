@@ -7,9 +7,11 @@ write or read them one by one for that.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 from pydantic_core import to_json
@@ -64,10 +66,27 @@ class Uploads(Mapping[str, bytes]):
         # Quotes within texts are escaped, so each of these stands where it means itself, once.
         head, rest = blank.split(_NAME)
         middle, tail = rest.split(_VALUE)
-        told = to_json(self.rows.tolist())[2:-2].split(b"],[")
-        head, middle, tail = head + b'"client":', middle + b'"value":[', b"]" + tail
-        pairs = zip(self.names, told, strict=True)
+        head, middle = head + b'"client":', middle + b'"value":'
+        pairs = zip(self.names, self._values(), strict=True)
         return [head + to_json(name) + middle + row + tail for name, row in pairs]
+
+    def _values(self) -> list[bytes]:
+        """Each one's value as its bytes have it."""
+        told = to_json(self.rows.tolist())[2:-2].split(b"],[")
+        return [b"[" + one + b"]" for one in told]
+
+    def to_entry(self) -> dict[str, Any]:
+        """What a journal keeps of them: the first as it is, and names and values of all."""
+        values = [one.decode() for one in self._values()]
+        first = self.upload(0).encode().decode()
+        return {"first": first, "clients": self.names, "values": values}
+
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any]) -> Uploads:
+        """The uploads that a journal has kept."""
+        first = Upload.decode(entry["first"].encode())
+        rows = json.loads(f"[{','.join(entry['values'])}]")
+        return cls(first, entry["clients"], np.asarray(rows, dtype=np.float64))
 
     @cached_property
     def hashes(self) -> list[str]:

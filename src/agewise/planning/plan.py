@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +16,7 @@ from agewise.loss.bound import Evaluation
 from agewise.loss.tables import noise_counts, noise_power
 from agewise.loss.training import is_trained
 from agewise.mechanism import MECHANISMS
+from agewise.planning.fingerprint import fingerprint
 from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.planning.proof import Proof, proof_to_data
 from agewise.problem import Problem
@@ -54,6 +53,11 @@ class Assignment:
     noise_scale: float  #: of the noise it adds, in the unit of the release
     aged_epsilon: float  #: privacy about its records at aggregation
     fingerprint: str  #: of its process, by which both sides know that they mean the same
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data; infinities become the word "inf"."""
+        finite = math.isfinite(self.classical_epsilon) and math.isfinite(self.aged_epsilon)
+        return dict(vars(self)) if finite else dict(in_words(vars(self)))
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,7 @@ class Plan:
             "bound_evaluation": self.bound_evaluation,
             "complete": self.complete,
             "notes": list(self.notes),
-            "assignments": [in_words(vars(a)) for a in self.assignments],
+            "assignments": [a.to_dict() for a in self.assignments],
             "proof": proof_to_data(self.proof),
         }
 
@@ -200,8 +204,7 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """A fingerprint of the whole plan, by which messages refer to it."""
-        text = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return fingerprint(self.to_dict())
 
     def plot(self, path: Path | str | None = None) -> Figure:
         """Draw who collects in which slot; with `path` (PNG, SVG or PDF), also write it there."""
