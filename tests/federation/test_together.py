@@ -12,12 +12,12 @@ import pytest
 
 import agewise as aw
 from agewise.federation import client as client_side
-from agewise.federation import local, together
+from agewise.federation import local, seeding, together
 from agewise.federation.checking import check_run
 from agewise.federation.files import ledger_file
 from agewise.federation.journal import SETTINGS, Settings
 from agewise.federation.local import LocalRun, LocalTransport
-from agewise.federation.seeding import client_generator, client_generators
+from agewise.federation.seeding import Seeds, client_generator
 from agewise.federation.sources import SimulatedRecords, present_of_each
 from agewise.privacy.accounts import Accounts
 from agewise.privacy.ledger import Ledger
@@ -204,12 +204,31 @@ def test_a_file_that_cannot_be_written_releases_nothing(tmp_path, monkeypatch):
         assert accounts.verify() == 0
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["in place", "as documented"])
 @pytest.mark.parametrize("seed", [0, 1, 2**32 - 1, 2**32, 2**63 - 1, 2**70])
-def test_generators_of_many_are_those_of_each(seed):
+def test_generators_of_many_are_those_of_each(seed, known, monkeypatch):
+    if known:
+        assert seeding._layout() is not None
+    else:
+        monkeypatch.setattr(seeding, "_layout", lambda: None)
     names = [f"client {i}" for i in range(200)]
-    for name, rng in zip(names, client_generators(seed, names, "records"), strict=True):
+    seeds, some = Seeds(seed, names, "records"), names[::-3]
+    others = seeds.of(names)  # under way at the same time
+    for name, rng in zip(some, seeds.of(some), strict=True):
+        next(others).random()
         own = client_generator(seed, name, "records")
         assert rng.random(3).tolist() == own.random(3).tolist()
+        assert rng.laplace(0.0, 2.0) == own.laplace(0.0, 2.0)
+
+
+def test_a_hash_that_begins_with_zeros_is_a_number_of_fewer_words(monkeypatch):
+    told = seeding._told
+    monkeypatch.setattr(
+        seeding, "_told", lambda n, p: bytes(4) + told(n, p)[4:] if n == "client 1" else told(n, p)
+    )
+    names = [f"client {i}" for i in range(3)]
+    for name, rng in zip(names, Seeds(5, names, "noise").of(names), strict=True):
+        assert rng.random() == client_generator(5, name, "noise").random()
 
 
 @pytest.mark.parametrize("law", [None, [0.25, 0.25, 0.5, 0.0]])
@@ -217,7 +236,8 @@ def test_the_present_of_many_is_that_of_each(law):
     clients = [aw.Client(f"client {i}", CHAIN, law, samples=37) for i in range(20)]
     table = np.stack([CHAIN.states, CHAIN.states**2], axis=1)
     names = [client.name for client in clients]
-    many = present_of_each(clients[0], names, 9, 2, 5, table)
+    seeds = Seeds(9, [*names, "somebody else"], "records")
+    many = present_of_each(clients[0], names, seeds, 2, 5, table)
     each = [SimulatedRecords(client, 9).present(2, 5, 37, table) for client in clients]
     assert many.tolist() == np.stack(each).tolist()
 

@@ -27,7 +27,7 @@ from agewise.federation.one_draw import DRAWS, OneDraw, ServerLedger, Sum
 from agewise.federation.result import RunResult, conclude, failed_record
 from agewise.federation.server import RunIncomplete, Server
 from agewise.federation.settings import Settings
-from agewise.federation.sources import DataSource, SimulatedRecords
+from agewise.federation.sources import DataSource, Simulated, SimulatedRecords
 from agewise.federation.statement import Statement
 from agewise.mechanism import MECHANISMS, Noised
 from agewise.planning import Plan
@@ -273,9 +273,8 @@ def _recorded_draw(
 def _source(
     plan: Plan, settings: Settings, record: Any, as_told: list[str]
 ) -> Callable[[str], DataSource] | None:
-    clients = {client.name: client for client in plan.problem.clients}
     if settings.engine == "local" and settings.readings is None and not settings.own_sources:
-        return lambda name: SimulatedRecords(clients[name], settings.seed)
+        return Simulated(plan.problem.clients, settings.seed)
     if isinstance(record, dict) and record.get("realised_loss") is not None:
         as_told.append(f"{RECORD}: realised_loss, from records that are not kept here")
     return None

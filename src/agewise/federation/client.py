@@ -155,7 +155,10 @@ class ClientAgent:
         if self.ledger is not None and self.ledger.find(order.run) is not None:
             return
         self.source.check(order.collect_at, order.samples * order.members)
-        draft = release_event(self.profile, order, terms, asked_noise(order, terms))
+        asked = asked_noise(order, terms)
+        if self.noise is not private_noise:  # which spends nothing
+            asked = replace(asked, epsilon=None, private=False)
+        draft = release_event(self.profile, order, terms, asked)
         if self.ledger is not None:
             self.ledger.refuse_stranger(draft)
         process = profile.client.process

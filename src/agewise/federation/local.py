@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,10 @@ from agewise.federation.messages import Order
 from agewise.federation.one_draw import OneDraw
 from agewise.federation.orders import Due, OrdersAlike
 from agewise.federation.result import RunResult, Watcher, conclude
+from agewise.federation.seeding import Seeds
 from agewise.federation.server import OnMissing, RunIncomplete, Server
 from agewise.federation.settings import Clock, Settings, make_settings
-from agewise.federation.sources import DataSource, SimulatedRecords, load_readings
+from agewise.federation.sources import DataSource, Simulated, SimulatedRecords, load_readings
 from agewise.federation.together import Answer, Together, answer_or_error
 from agewise.federation.uploads import Uploads
 from agewise.planning import Plan
@@ -261,9 +263,23 @@ class LocalRun:
             self._profiles[kind] = made
         return replace(self._profiles[kind], client=client)
 
-    def source(self, name: str) -> DataSource:
+    @cached_property
+    def _noise(self) -> Seeds | None:
+        """What the stand-in draws with, of all clients at once; None: noise is private."""
+        settings = self.settings
+        return Seeds(settings.seed, list(self.clients), "noise") if settings.stand_in else None
+
+    @cached_property
+    def _records(self) -> Callable[[str], DataSource]:
+        """What gives each client's records."""
         if self.sources is None:
-            return SimulatedRecords(self.clients[name], self.settings.seed)
+            return Simulated(self.problem.clients, self.settings.seed)
+        return self.source
+
+    def source(self, name: str) -> DataSource:
+        """A client's records, or a refusal."""
+        if self.sources is None:
+            return self._records(name)
         if name not in self.sources:
             raise InvalidInput(
                 f"readings of client {name!r}",
@@ -321,7 +337,7 @@ class LocalRun:
             self.ledgers.make()
             Engine(self.server, transport, place, watch).carry_out(timetable)
             try:
-                return conclude(self.server, place, self.source, self.clipped, self._draw(place))
+                return conclude(self.server, place, self._records, self.clipped, self._draw(place))
             except RunIncomplete as failure:
                 raise self._explained(failure, transport.errors, place) from None
         finally:
@@ -355,10 +371,8 @@ class LocalRun:
             return [(name, error) for alike in orders for name in alike.names]
 
     def _answers(self, orders: OrdersAlike, accounts: Accounts | None) -> Iterator[Answered]:
-        seed = self.settings.seed if self.settings.stand_in else None
         profile = self.profile(orders.first.client)
-        source = None if self.sources is None else self.source
-        alike = Together(profile, seed, accounts, source, self.answer, self.settings.seed)
+        alike = Together(profile, self._noise, accounts, self._records, self.answer)
         yield from alike.answer(orders)
         self.clipped |= alike.clipped
 

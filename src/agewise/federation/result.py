@@ -18,7 +18,7 @@ from agewise.documents import as_json
 from agewise.federation.journal import RECORD, STATEMENT, RunFolder
 from agewise.federation.one_draw import Sum
 from agewise.federation.server import Outcome, RunIncomplete, Server, Step
-from agewise.federation.sources import DataSource, SimulatedRecords, present_means
+from agewise.federation.sources import DataSource, Simulated, SimulatedRecords, present_means
 from agewise.federation.statement import Statement, published
 from agewise.federation.training import training_of
 from agewise.learning import RidgeModel, judged
@@ -236,16 +236,14 @@ def _realised(
     trained = is_trained(problem)
     if trained and problem.rounds != 1:
         return None  # no round of a training has a loss of its own
-    sources = {}
-    for name, _, _ in outcome.target:
-        sources[name] = source(name)
-        if not isinstance(sources[name], SimulatedRecords):
-            return None  # what real records are now is nobody's business
-    collected = {name: collect_at for name, _, collect_at in outcome.target}
-    present = present_means(problem, sources, collected)
-    truth: Any = 0.0
-    for name, weight, _ in outcome.target:
-        truth = truth + weight * present[name]
+    names, weights, slots = zip(*outcome.target, strict=True)
+    seeds = source.seeds if isinstance(source, Simulated) else None
+    if seeds is None and not all(isinstance(source(name), SimulatedRecords) for name in names):
+        return None  # what real records are now is nobody's business
+    collected = dict(zip(names, slots, strict=True))
+    present = present_means(problem, source, collected, seeds)  # type: ignore[arg-type]
+    means = np.stack([present[name] for name in names])
+    truth = np.asarray(weights) @ means
     off = np.asarray(outcome.aggregate) - truth
     if trained:
         errors = [np.square(one.first @ off).sum() for one in rehearsals(problem)]

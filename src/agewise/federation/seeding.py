@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ Halves = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 _STEP = np.uint64(0x2360ED051FC65DA4), np.uint64(0x4385DF649FCCF645)
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _POOL = 4
+_ORDERS = [1, 0, 3, 2], [0, 1, 2, 3]
+"""Lower halves first, or upper ones."""
 
 
 def client_generator(seed: int, name: str, purpose: str) -> np.random.Generator:
@@ -23,72 +26,71 @@ def client_generator(seed: int, name: str, purpose: str) -> np.random.Generator:
     return np.random.default_rng([seed, int.from_bytes(_told(name, purpose))])
 
 
-def client_generators(
-    seed: int, names: Sequence[str], purpose: str
-) -> Iterator[np.random.Generator]:
-    """Yield what `client_generator` returns for each name; each is gone when the next one comes.
+class Seeds:
+    """The generators of many clients for one purpose, each its own.
 
     Making a generator from a seed takes longer than drawing a hundred numbers from it. So the seeds
     of all are worked out as arrays, as NumPy's `SeedSequence` and PCG64 do it one by one.
     """
-    if not names:
-        return
-    told = np.frombuffer(b"".join([_told(name, purpose) for name in names]), dtype=">u4")
-    words = told.reshape(len(names), 4)[:, ::-1].astype(np.uint32)
-    parts = range(max(1, -(-seed.bit_length() // 32)))
-    first = np.array([seed >> 32 * i & 0xFFFFFFFF for i in parts], dtype=np.uint32)
-    entropy = np.concatenate([np.broadcast_to(first, (len(names), len(first))), words], axis=1)
-    high, low, where, along = _states(entropy.T)
-    one = np.uint64(1)
-    increment = (where << one | along >> np.uint64(63), along << one | one)
-    state = _plus(_times(_plus((high, low), increment), _STEP), increment)
-    rows = np.stack([*state, *increment], axis=1)
-    short = words[:, -1] == 0  # a number of fewer words
-    rng, place = _in_place()
-    order = [0, 1, 2, 3] if place is None or place[0] else [1, 0, 3, 2]
-    for number, row in enumerate(rows[:, order]):
-        if short[number]:
-            yield client_generator(seed, names[number], purpose)
-            continue
-        if place is not None:
-            place[1][:] = row
-        else:
-            parts_of = row.tolist()
-            rng.bit_generator.state = {
-                "bit_generator": "PCG64",
-                "state": {
-                    "state": parts_of[0] << 64 | parts_of[1],
-                    "inc": parts_of[2] << 64 | parts_of[3],
-                },
-                "has_uint32": 0,
-                "uinteger": 0,
-            }
-        yield rng
+
+    def __init__(self, seed: int, names: Sequence[str], purpose: str) -> None:
+        self.seed, self.purpose = seed, purpose
+        self._place = {name: place for place, name in enumerate(names)}
+        told = np.frombuffer(b"".join([_told(name, purpose) for name in names]), dtype=">u4")
+        words = told.reshape(len(names), 4)[:, ::-1].astype(np.uint32)
+        parts = range(max(1, -(-seed.bit_length() // 32)))
+        first = np.array([seed >> 32 * i & 0xFFFFFFFF for i in parts], dtype=np.uint32)
+        entropy = np.concatenate([np.broadcast_to(first, (len(names), len(first))), words], axis=1)
+        high, low, where, along = _states(entropy.T)
+        one = np.uint64(1)
+        increment = (where << one | along >> np.uint64(63), along << one | one)
+        state = _plus(_times(_plus((high, low), increment), _STEP), increment)
+        self._rows = np.stack([*state, *increment], axis=1)
+        self._short = {name for name, last in zip(names, words[:, -1], strict=True) if last == 0}
+
+    def of(self, names: Sequence[str]) -> Iterator[np.random.Generator]:
+        """Yield what `client_generator` returns for each; it is gone when the next one comes."""
+        rows = self._rows[[self._place[name] for name in names]]
+        bits = np.random.PCG64(0)
+        rng, layout = np.random.Generator(bits), _layout()
+        if layout is None or self._short:
+            for name, row in zip(names, rows.tolist(), strict=True):
+                if name in self._short:  # a number of fewer words
+                    yield client_generator(self.seed, name, self.purpose)
+                    continue
+                bits.state = _state(*row)
+                yield rng
+            return
+        place = _held(bits)
+        for row in rows[:, layout]:
+            place[:] = row
+            yield rng
+
+
+def _state(high: int, low: int, where: int, along: int) -> Any:
+    """The state of a generator, as NumPy documents it."""
+    numbers = {"state": high << 64 | low, "inc": where << 64 | along}
+    return {"bit_generator": "PCG64", "state": numbers, "has_uint32": 0, "uinteger": 0}
+
+
+def _held(bits: np.random.PCG64) -> NDArray[np.uint64]:
+    """The four numbers of a generator's state, where they lie in memory."""
+    at = ctypes.c_void_p.from_address(bits.ctypes.state_address).value or 0
+    return np.ctypeslib.as_array((ctypes.c_uint64 * 4).from_address(at))
 
 
 @cache
-def _in_place() -> tuple[np.random.Generator, tuple[bool, NDArray[np.uint64]] | None]:
-    """A generator, and its state in memory: setting that takes a tenth of the time.
+def _layout() -> list[int] | None:
+    """In which order a generator holds the halves of its state; None: in none that is known.
 
-    NumPy says where the state lies but not how; where the four numbers found there are not those of
-    its state, in either order, there is None, and the state is set the documented way. With the
-    numbers, whether the upper halves come first.
+    NumPy says where the state lies in memory but not how. Setting it there takes a tenth of the
+    time; where what is found is not the state, that is set the documented way.
     """
-    bits = np.random.PCG64(12345)
-    known = bits.state["state"]
-    halves = [known["state"] >> 64, known["state"], known["inc"] >> 64, known["inc"]]
-    halves = [half & 0xFFFFFFFFFFFFFFFF for half in halves]
-    place = None
-    try:
-        at = ctypes.c_void_p.from_address(bits.ctypes.state_address).value or 0
-        held = np.ctypeslib.as_array((ctypes.c_uint64 * 4).from_address(at))
-        for upper_first in (False, True):
-            found = held if upper_first else held[[1, 0, 3, 2]]
-            if found.tolist() == halves:
-                place = upper_first, held
-    except (AttributeError, TypeError):  # pragma: no cover  (another NumPy)
-        place = None
-    return np.random.Generator(bits), place
+    halves = [3**40, 5**27, 7**22, 11**18 | 1]
+    bits = np.random.PCG64(0)
+    bits.state = _state(*halves)
+    found = _held(bits).tolist()
+    return next((order for order in _ORDERS if found == [halves[i] for i in order]), None)
 
 
 def _plus(one: Halves, other: Halves) -> Halves:

@@ -102,16 +102,11 @@ class Server:
 
     def orders(self, slot: int) -> Due:
         """The orders that are due in a slot and not yet answered."""
-        groups: dict[int, list[Assignment]] = {}
-        for one in self._due.get(slot, []):
-            if self._awaited(one.client):
-                groups.setdefault(self._kinds[one.client], []).append(one)
-        return Due(
-            [
-                OrdersAlike(self._order(self.digest, alike[0]), [one.client for one in alike])
-                for alike in groups.values()
-            ]
-        )
+        groups: dict[int, list[str]] = {}
+        for name in self._still_due(slot):
+            groups.setdefault(self._kinds[name], []).append(name)
+        issued = [(self._issued[self.digest, names[0]], names) for names in groups.values()]
+        return Due([OrdersAlike(self._order(self.digest, one), names) for one, names in issued])
 
     def order_of(self, upload: Upload) -> Order:
         """The order that an upload answered."""
@@ -176,7 +171,8 @@ class Server:
             or values.shape != (len(names), self._width)
             or not np.isfinite(values).all()
             or len(set(names)) < len(names)
-            or not all(self._kinds.get(name) == kind and self._awaited(name) for name in names)
+            or set(map(self._kinds.get, names)) != {kind}
+            or not all(map(self._awaited, names))
         ):
             return False
         try:
@@ -205,7 +201,7 @@ class Server:
             raise InvalidInput("slot", slot, f"{self.closed + 1}, the next one to close")
         self.inputs.append({"input": "closed", "slot": slot})
         self.closed = slot
-        due = [one.client for one in self._due.get(slot, []) if self._awaited(one.client)]
+        due = self._still_due(slot)
         if not due:
             return
         for name in due:
@@ -376,6 +372,12 @@ class Server:
             self._issued[self.digest, one.client] = one
             kind = Orders.kind(one, self._clients[one.client])
             self._kinds[one.client] = kinds.setdefault(kind, len(kinds))
+
+    def _still_due(self, slot: int) -> list[str]:
+        """Whoever is to upload in a slot and has not."""
+        here, gone = self.received.places, self.missing
+        due = [one.client for one in self._due.get(slot, [])]
+        return [name for name in due if name not in here and name not in gone]
 
     def _awaited(self, client: str) -> bool:
         return client not in self.received and client not in self.missing

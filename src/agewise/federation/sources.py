@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from agewise.arrays import Array, draw_states, nearest_states
 from agewise.checks import finite_array
 from agewise.errors import InvalidInput
-from agewise.federation.seeding import client_generator, client_generators
+from agewise.federation.seeding import Seeds, client_generator
 from agewise.learning import averages
 from agewise.problem import Client, Problem, likeness
 
@@ -139,22 +140,24 @@ def _by_state(chance: Array, law: Array) -> NDArray[np.int64]:
     return -np.diff(np.stack([np.full(len(chance), chance.shape[1]), *above]), axis=0).T
 
 
-def counts_of_each(client: Client, names: Sequence[str], seed: int, slot: int) -> NDArray[np.int64]:
+def counts_of_each(
+    client: Client, names: Sequence[str], seeds: Seeds, slot: int
+) -> NDArray[np.int64]:
     """What `SimulatedRecords.collect` gives each of many clients alike, as counts by state."""
-    return _by_state(_chances_of_each(names, seed, client.samples), np.cumsum(client.law_at(slot)))
+    return _by_state(_chances_of_each(names, seeds, client.samples), np.cumsum(client.law_at(slot)))
 
 
 def present_of_each(
     client: Client,
     names: Sequence[str],
-    seed: int,
+    seeds: Seeds,
     collect_at: int,
     aggregate_at: int,
     table: Array,
 ) -> Array:
     """What `SimulatedRecords.present` says of each of many clients alike, `[m, d]`."""
     samples, law = client.samples, np.cumsum(client.law_at(collect_at))
-    chances = _chances_of_each(names, seed, 2 * samples)
+    chances = _chances_of_each(names, seeds, 2 * samples)
     drawn = np.zeros((len(names), samples), dtype=np.intp)
     scaled = chances[:, :samples] * law[-1]
     for one in law:
@@ -166,10 +169,9 @@ def present_of_each(
     return averages(counts, table)
 
 
-def _chances_of_each(names: Sequence[str], seed: int, number: int) -> Array:
+def _chances_of_each(names: Sequence[str], seeds: Seeds, number: int) -> Array:
     chances = np.empty((len(names), number))
-    generators = client_generators(seed, names, "records")
-    for row, rng in zip(chances, generators, strict=True):
+    for row, rng in zip(chances, seeds.of(names), strict=True):
         rng.random(out=row)
     return chances
 
@@ -184,28 +186,49 @@ def present_mean(
 
 
 def present_means(
-    problem: Problem, sources: Mapping[str, Any], collected: Mapping[str, int]
+    problem: Problem,
+    source: Callable[[str], SimulatedRecords],
+    collected: Mapping[str, int],
+    seeds: Seeds | None = None,
 ) -> dict[str, Array]:
-    """What clients' simulated records, collected in these slots, mean in the aggregation slot."""
-    last, present, groups = problem.aggregate_at, {}, {}  # type: ignore[var-annotated]
+    """What clients' simulated records, collected in these slots, mean in the aggregation slot.
+
+    With `seeds`, all are drawn with these, but for those of gateways, and `source` gives the rest.
+    """
+    last, present = problem.aggregate_at, dict[str, Array]()
+    groups: dict[Any, list[Client]] = {}
     table_of = problem.learner.table
     for client in problem.clients:
-        if client.name not in collected:
+        slot = collected.get(client.name)
+        if slot is None:
             continue
-        records, slot = sources[client.name], collected[client.name]
-        if type(records) is SimulatedRecords and client.members == 1:
-            groups.setdefault((likeness(client), records.seed, slot), []).append(client)
+        if seeds is not None and client.members == 1:
+            groups.setdefault((likeness(client), slot), []).append(client)
         else:
-            present[client.name] = present_mean(
-                records, client, slot, last, table_of(client.process.states)
-            )
-    for (_, seed, slot), alike in groups.items():
+            table = table_of(client.process.states)
+            present[client.name] = present_mean(source(client.name), client, slot, last, table)
+    for (_, slot), alike in groups.items():
         table = table_of(alike[0].process.states)
         for start in range(0, len(alike), 1000):
             names = [client.name for client in alike[start : start + 1000]]
-            means = present_of_each(alike[0], names, seed, slot, last, table)
-            present |= dict(zip(names, means, strict=True))
+            means = present_of_each(alike[0], names, seeds, slot, last, table)  # type: ignore[arg-type]
+            present.update(zip(names, means, strict=True))
     return present
+
+
+class Simulated:
+    """The simulated records of all clients, by name."""
+
+    def __init__(self, clients: Sequence[Client], seed: int) -> None:
+        self.clients, self.seed = {client.name: client for client in clients}, seed
+
+    def __call__(self, name: str) -> SimulatedRecords:
+        return SimulatedRecords(self.clients[name], self.seed)
+
+    @cached_property
+    def seeds(self) -> Seeds:
+        """What they are drawn with, of all clients at once."""
+        return Seeds(self.seed, list(self.clients), "records")
 
 
 class RoundRecords:

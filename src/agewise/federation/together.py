@@ -23,8 +23,8 @@ from agewise.federation.client import (
 )
 from agewise.federation.messages import Order, Upload
 from agewise.federation.orders import OrdersAlike
-from agewise.federation.seeding import client_generators
-from agewise.federation.sources import DataSource, SimulatedRecords, counts_of_each
+from agewise.federation.seeding import Seeds
+from agewise.federation.sources import DataSource, Simulated, SimulatedRecords, counts_of_each
 from agewise.federation.uploads import Uploads
 from agewise.learning import average, averages
 from agewise.mechanism import MECHANISMS, Noised
@@ -52,8 +52,8 @@ def answer_or_error(answer: Callable[[Order], bytes], order: Order) -> Answer:
 class Together:
     """Clients alike, with the `profile` of the first.
 
-    `seed` is that of the stand-in, None for private noise; `accounts` None: nothing is recorded.
-    `source` gives each client's records; None: they are simulated, with the seed `records`.
+    `noise` is what the stand-in draws with, None for private noise; `accounts` None: nothing is
+    recorded. `source` gives each client's records.
     `alone` has one client answer by itself: whoever has an account already, and all where the
     first one refuses, so that each says its own reason.
     """
@@ -61,14 +61,12 @@ class Together:
     def __init__(
         self,
         profile: Profile,
-        seed: int | None,
+        noise: Seeds | None,
         accounts: Accounts | None,
-        source: Callable[[str], DataSource] | None,
+        source: Callable[[str], DataSource],
         alone: Callable[[Order], bytes],
-        records: int = 0,
     ) -> None:
-        self.seed, self.accounts, self.source, self._alone = seed, accounts, source, alone
-        self.records = records
+        self.noise, self.accounts, self.source, self._alone = noise, accounts, source, alone
         self._first = ClientAgent(
             profile, SimulatedRecords(profile.client, 0), None, private_noise
         )  # to check orders and write events: what it collects and draws is not its own
@@ -112,8 +110,8 @@ class Together:
     ) -> tuple[list[str], Array, list[tuple[str, Answer]]]:
         """Who has records, the mean of each `[m, d]`, and who has none."""
         client, slot = terms.client, terms.collect_at
-        if self.source is None:
-            counts = counts_of_each(client, names, self.records, slot)
+        if isinstance(self.source, Simulated):
+            counts = counts_of_each(client, names, self.source.seeds, slot)
             return names, averages(counts, terms.release), []
         values: dict[str, Array] = {}
         refused: list[tuple[str, Answer]] = []
@@ -134,7 +132,7 @@ class Together:
             if moved:
                 self.clipped[name] = moved
         for seed, simulated in seeds.items():
-            counts = counts_of_each(client, simulated, seed, slot)
+            counts = counts_of_each(client, simulated, Seeds(seed, simulated, "records"), slot)
             values |= dict(zip(simulated, averages(counts, terms.release), strict=True))
         there = [name for name in names if name in values]
         return there, np.array([values[name] for name in there]), refused
@@ -174,10 +172,10 @@ class Together:
     def _noised(self, order: Order, terms: Terms, names: list[str], values: Array) -> Noised:
         scale = asked_noise(order, terms).scale
         if order.noise == "server":
-            return announced_noise(values.ravel(), terms, scale, private=self.seed is None)
-        if self.seed is None:
+            return announced_noise(values.ravel(), terms, scale, private=self.noise is None)
+        if self.noise is None:
             return private_noise(values.ravel(), terms, scale)
         mechanism = MECHANISMS[terms.target.mechanism]
-        rngs = client_generators(self.seed, names, "noise")
+        rngs = self.noise.of(names)
         drawn = mechanism.imitate_each(values, scale=scale, rngs=rngs, step=terms.step)
         return replace(drawn, value=np.ravel(drawn.value))

@@ -136,7 +136,7 @@ def laplace(value: Value, *, sensitivity: float, epsilon: float) -> Noised:
     """Add Laplace noise to a number or a vector so that it is `epsilon`-DP.
 
     Floats get noise from OpenDP's exact sampler on the finest float grid, or for vectors of more
-    than a thousand on one 2⁶⁰ times as fine as the noise; integers get the discrete Laplace.
+    than 64 on one 2⁶⁰ times as fine as the noise; integers get the discrete Laplace.
     `sensitivity` is the ℓ1 distance by which one record can move `value`. An infinite `epsilon`
     asks for no noise, and a sensitivity of 0 needs none.
 

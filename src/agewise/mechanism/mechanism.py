@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
 
-LONG = 1000
+LONG = 64
 """Coordinates beyond which a vector is drawn in pieces."""
 PIECE = 10_000
-"""Coordinates of a piece."""
+"""Coordinates of a piece, at most."""
 GRID_BITS = 60
 """How much finer than its noise the grid of a long vector is, as a power of two."""
 FINEST = -1074
@@ -167,8 +167,10 @@ def draw_in_pieces(make: Callable[[int], Any], payload: list[Any]) -> list[Any]:
     Every coordinate has its own draw, so the pieces together are the measurement of the whole.
     OpenDP computes outside of Python's lock: the pieces use all cores.
     """
-    pieces = [payload[at : at + PIECE] for at in range(0, len(payload), PIECE)]
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
+    cores = os.cpu_count() or 1
+    size = min(PIECE, max(LONG, -(-len(payload) // cores)))
+    pieces = [payload[at : at + size] for at in range(0, len(payload), size)]
+    with ThreadPoolExecutor(cores) as threads:
         drawn = threads.map(lambda piece: make(len(piece))(piece), pieces)
         return [one for piece in drawn for one in piece]
 

@@ -56,12 +56,15 @@ class Accounts(Ledger):
 
     _waiting: tuple[Alike, ...] = ()
     """Accounts begun in memory: nobody else can see it, so they are written when looked at."""
+    _waiting_clients: set[str] = set()  # noqa: RUF012  (replaced where anything is added)
+    _memory = False
     _begin_at: int | None = None
     """Within `together` in memory, how many of them were waiting; None once that has begun."""
 
     def __init__(self, path: Path | str | None) -> None:
         super().__init__(path)
         self._memory = path is None
+        self._waiting_clients: set[str] = set()
         self._database.execute(f"PRAGMA cache_size=-{CACHE * 1024}")
 
     @property
@@ -111,10 +114,7 @@ class Accounts(Ledger):
     def begun(self, clients: Iterable[str]) -> set[str]:
         """Who of these has an account already."""
         names = list(clients)
-        found: set[str] = set()
-        for _, begun in self._waiting:
-            found.update(begun)
-        found &= set(names)
+        found = self._waiting_clients.intersection(names)
         with self._suspecting():
             database = self._connection
             if database.execute("SELECT 1 FROM heads LIMIT 1").fetchone() is None:
@@ -153,6 +153,7 @@ class Accounts(Ledger):
                 self._connection.execute("ROLLBACK")
             else:
                 self._waiting = self._waiting[:before]
+            self._waiting_clients = {name for _, begun in self._waiting for name in begun}
             raise
         else:
             if self._begin_at is None:
@@ -167,6 +168,7 @@ class Accounts(Ledger):
         """
         if self._memory and self._begin_at is not None:
             self._waiting = (*self._waiting, (event, payloads))
+            self._waiting_clients.update(payloads)
             return
         if not self._database.in_transaction:  # it was taken back when something failed
             raise self._unwritable(sqlite3.OperationalError("no transaction"))
