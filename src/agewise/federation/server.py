@@ -323,8 +323,9 @@ class Server:
             self.plan,
             self.run,
             self.private,
-            [self.received.places[name] for name in (names or self.received)],
-            list(self.late.places.values()),
+            self.received,
+            list(self.received) if names is None else names,
+            self.late,
             tuple(name for name in silent if name not in not_due),
             tuple(name for name in silent if name in not_due),
             model,
@@ -375,7 +376,7 @@ class Server:
 
     def _still_due(self, slot: int) -> list[str]:
         """Whoever is to upload in a slot and has not."""
-        here, gone = self.received.places, self.missing
+        here, gone = self.received.numbers, self.missing
         due = [one.client for one in self._due.get(slot, [])]
         return [name for name in due if name not in here and name not in gone]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from agewise.federation.messages import Upload
 from agewise.federation.statement_rows import Rows
-from agewise.federation.uploads import Place
+from agewise.federation.uploads import Received
 from agewise.learning import LEARNED, Learner
 from agewise.mechanism import MECHANISMS
 from agewise.mixing import assumption
@@ -205,7 +205,7 @@ class Statement:
             "|---|---|---|---|---|---|---|---|---|---|---|---|",
         ]
         kinds = [_cells(one) for one in self.clients.kinds]
-        for client, kind in self.clients.named():
+        for client, kind in zip(self.clients.names, self.clients.kind, strict=True):
             name = html.escape(client, quote=False).replace("|", "\\|")
             lines.append(f"| {name}{kinds[kind]}")
         if self.missing:
@@ -227,10 +227,8 @@ class Statement:
         both = f" and δ = {self.target_delta:g}" if self.target_delta else ""
         if set(kinds) <= {self.target_epsilon}:
             return f"ε = {self.target_epsilon:g}{both} for every client"
-        parts = (
-            f"{html.escape(name, quote=False)} {kinds[kind]:g}"
-            for name, kind in self.clients.named()
-        )
+        named = zip(self.clients.names, self.clients.kind, strict=True)
+        parts = (f"{html.escape(name, quote=False)} {kinds[kind]:g}" for name, kind in named)
         return f"ε by client: {', '.join(parts)}{both}"
 
     @property
@@ -277,8 +275,9 @@ def state_privacy(
     plan: Plan,
     run: str,
     private: bool,
-    uploads: list[Place],
-    late: list[Place],
+    received: Received,
+    names: Sequence[str],
+    late: Received,
     missing: tuple[str, ...],
     not_due: tuple[str, ...],
     model: tuple[float, ...] | None,
@@ -287,6 +286,7 @@ def state_privacy(
 ) -> Statement:
     """Write the statement of a run from what its clients uploaded, in time or too late.
 
+    `names` are those of the clients received, in order.
     `members` are all its clients, those too that it was replanned without.
     """
     problem = plan.problem
@@ -321,8 +321,7 @@ def state_privacy(
             upload_sha256=None,
         )
 
-    places = [*((one, True) for one in uploads), *((one, False) for one in late)]
-    rows = Rows(places, row, hashed=noised)
+    rows = Rows([(received, names, True), (late, list(late), False)], row, hashed=noised)
     return Statement(
         noise=problem.noise,
         trust=TRUST[problem.noise],

@@ -8,8 +8,10 @@ from dataclasses import replace
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+
 from agewise.federation.messages import Upload
-from agewise.federation.uploads import Place
+from agewise.federation.uploads import Received, Uploads
 from agewise.wording import in_words
 
 if TYPE_CHECKING:
@@ -21,33 +23,39 @@ _NAME, _HASH = '"client": ""', '"upload_sha256": ""'
 class Rows(Sequence["ClientStatement"]):
     """What a statement says of each client, made when it is looked at.
 
-    `make` writes the row of one upload, with the hash of its bytes if `hashed`; it is asked once
-    for uploads that are the same but for name and value.
+    Of each part, `names` of those received and whether that was in time. `make` writes the row of
+    one upload, without the hash of its bytes; it is asked once for uploads that are the same but
+    for name and value. The hash is told if `hashed`.
     """
 
     def __init__(
         self,
-        places: Iterable[tuple[Place, bool]],
+        parts: Iterable[tuple[Received, Sequence[str], bool]],
         make: Callable[[Upload, bool], ClientStatement],
         *,
         hashed: bool,
     ) -> None:
-        self._hashed = hashed
         self.kinds: list[ClientStatement] = []
         """One row of each kind, without the hash."""
-        self._kind: list[int] = []
-        self._places: list[Place] = []
-        numbers: dict[tuple[int, bool], int] = {}
-        for place, in_time in places:
-            kind = id(place[0]), in_time
-            if kind not in numbers:
-                numbers[kind] = len(self.kinds)
-                self.kinds.append(make(place[0].first, in_time))
-            self._kind.append(numbers[kind])
-            self._places.append(place)
+        self._groups: list[Uploads] = []
+        """The uploads of each kind."""
+        self._hashed = hashed
+        self.names: list[str] = []
+        kinds, places = [np.empty(0, dtype=np.intp)], [np.empty(0, dtype=np.intp)]
+        for received, names, in_time in parts:
+            numbers = received.numbers_of(names)
+            used, own = np.unique(received.groups_of(numbers), return_inverse=True)
+            kinds.append(own + len(self.kinds))
+            places.append(numbers - np.asarray(received.starts, dtype=np.intp)[used][own])
+            self._groups += [received.groups[group] for group in used]
+            self.kinds += [make(received.groups[group].first, in_time) for group in used]
+            self.names += names
+        self.kind: list[int] = np.concatenate(kinds).tolist()
+        """Which of the `kinds` each row is."""
+        self._place: list[int] = np.concatenate(places).tolist()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.names)
 
     @overload
     def __getitem__(self, place: int) -> ClientStatement: ...
@@ -56,9 +64,9 @@ class Rows(Sequence["ClientStatement"]):
     def __getitem__(self, place: int | slice) -> ClientStatement | tuple[ClientStatement, ...]:
         if isinstance(place, slice):
             return tuple(self[one] for one in range(len(self))[place])
-        uploads, own = self._places[place]
-        name, told = uploads.names[own], uploads.hashes[own] if self._hashed else None
-        return replace(self.kinds[self._kind[place]], client=name, upload_sha256=told)
+        kind = self.kind[place]
+        told = self._groups[kind].hashes[self._place[place]] if self._hashed else None
+        return replace(self.kinds[kind], client=self.names[place], upload_sha256=told)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
@@ -69,24 +77,19 @@ class Rows(Sequence["ClientStatement"]):
     def __repr__(self) -> str:
         return repr(tuple(self))
 
-    def named(self) -> Iterator[tuple[str, int]]:
-        """The name of each client, and which of the `kinds` its row is."""
-        for kind, (uploads, own) in zip(self._kind, self._places, strict=True):
-            yield uploads.names[own], kind
-
     def to_dicts(self) -> list[dict[str, Any]]:
         """The rows as plain data."""
         kinds = [in_words(vars(one)) for one in self.kinds]
         return [
             {**kinds[kind], "client": name, "upload_sha256": told}
-            for (name, kind), told in zip(self.named(), self._hashes(), strict=True)
+            for name, kind, told in zip(self.names, self.kind, self._hashes(), strict=True)
         ]
 
     def to_json(self) -> str:
         """What `json.dumps` writes of all rows, with sorted keys."""
         parts = [self._parts(one) for one in self.kinds]
         rows = []
-        for (name, kind), told in zip(self.named(), self._hashes(), strict=True):
+        for name, kind, told in zip(self.names, self.kind, self._hashes(), strict=True):
             head, middle, tail = parts[kind]
             # Quotes within texts are escaped: both gaps stand where they mean themselves, once.
             own = "null" if told is None else f'"{told}"'
@@ -101,5 +104,5 @@ class Rows(Sequence["ClientStatement"]):
         return head + _NAME[:-2], middle + _HASH[:-2], tail
 
     def _hashes(self) -> Iterator[str | None]:
-        for uploads, own in self._places:
-            yield uploads.hashes[own] if self._hashed else None
+        for kind, place in zip(self.kind, self._place, strict=True):
+            yield self._groups[kind].hashes[place] if self._hashed else None

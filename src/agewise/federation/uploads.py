@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import repeat
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from agewise.arrays import Array
@@ -94,53 +95,61 @@ class Uploads(Mapping[str, bytes]):
         return [hashlib.sha256(payload).hexdigest() for payload in self.payloads]
 
 
-Place = tuple[Uploads, int]
-"""One upload, by where it is."""
-
-
 class Received(Mapping[str, tuple[Upload, bytes]]):
-    """Uploads by client, with their bytes: made when they are looked at."""
+    """Uploads by client, with their bytes: made when they are looked at.
+
+    Each has a number, by which of all that was added it is; `groups` holds what was added, and
+    `starts` the number of the first of each.
+    """
 
     def __init__(self) -> None:
-        self.places: dict[str, Place] = {}
+        self.groups: list[Uploads] = []
+        self.starts: list[int] = []
+        self.numbers: dict[str, int] = {}
+        self._end = 0
 
     def add(self, uploads: Uploads) -> None:
         """Take uploads, in the place of earlier ones of the same clients."""
-        self.places.update(
-            zip(uploads.names, zip(repeat(uploads), range(len(uploads)), strict=False), strict=True)
-        )
+        self.groups.append(uploads)
+        self.starts.append(self._end)
+        self._end += len(uploads)
+        self.numbers.update(zip(uploads.names, range(self.starts[-1], self._end), strict=True))
 
     def drop(self, names: Iterable[str]) -> None:
         """Forget the uploads of clients, where there are any."""
-        if self.places:
+        if self.numbers:
             for name in names:
-                self.places.pop(name, None)
+                self.numbers.pop(name, None)
 
     def __getitem__(self, name: str) -> tuple[Upload, bytes]:
-        uploads, place = self.places[name]
+        number = self.numbers[name]
+        group = bisect_right(self.starts, number) - 1
+        uploads, place = self.groups[group], number - self.starts[group]
         return uploads.upload(place), uploads.payloads[place]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.places
+        return name in self.numbers
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
+        return iter(self.numbers)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.numbers)
+
+    def numbers_of(self, names: Iterable[str]) -> NDArray[np.intp]:
+        """The number of each client's upload."""
+        return np.fromiter(map(self.numbers.__getitem__, names), dtype=np.intp)
+
+    def groups_of(self, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Which of the `groups` uploads are in."""
+        return np.searchsorted(self.starts, numbers, side="right") - 1
 
     def collected(self) -> dict[str, int]:
         """The slot in which each client collected."""
-        return {name: uploads.first.collect_at for name, (uploads, _) in self.places.items()}
+        slots = np.array([uploads.first.collect_at for uploads in self.groups], dtype=np.intp)
+        each = slots[self.groups_of(self.numbers_of(self.numbers))]
+        return dict(zip(self.numbers, each.tolist(), strict=True))
 
     def values_of(self, names: Iterable[str]) -> Array:
         """What clients sent, `[m, d]`."""
-        groups: dict[int, tuple[int, Uploads]] = {}
-        rows, end = [], 0
-        for uploads, place in map(self.places.__getitem__, names):
-            start, _ = groups.get(id(uploads), (None, None))
-            if start is None:
-                start, end = end, end + len(uploads)
-                groups[id(uploads)] = start, uploads
-            rows.append(start + place)
-        return np.concatenate([uploads.rows for _, uploads in groups.values()])[rows]
+        return np.concatenate([one.rows for one in self.groups])[self.numbers_of(names)]
