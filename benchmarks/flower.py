@@ -17,7 +17,7 @@ import numpy as np
 import agewise as aw
 from agewise.federation.flower.deployment import Deployment, init_deployment
 from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
-from agewise.federation.server import Step
+from agewise.federation.happened import Step
 from benchmarks.recording import Row, Tables
 
 OVERHEAD = ((3, 8, 2), (20, 2, 1))

@@ -156,7 +156,8 @@ _FIRST_VERSION = {
     "learning": "Shares",
     "scheduling": "Certificate Schedule check_schedule solve_stream",
     "schemes": "SchemeRow",
-    "terms": "SlotTable slot_table",
+    "slot_tables": "SlotTable",
+    "terms": "slot_table",
 }
 """Names of the first version, which are grouped now."""
 

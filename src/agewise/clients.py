@@ -12,7 +12,7 @@ from agewise.arrays import Array
 from agewise.checks import positive, whole
 from agewise.errors import InvalidInput
 from agewise.process import Process
-from agewise.process.joint import as_law
+from agewise.process.joint import as_law, is_process
 from agewise.report.tables import shorten
 
 LARGEST_SLOT = 100_000
@@ -52,7 +52,7 @@ class Client:
             raise InvalidInput(
                 "client name", repr(self.name), f"1 to {LONGEST_NAME} printable letters"
             )
-        if not isinstance(self.process, Process):
+        if not is_process(self.process):
             raise InvalidInput(
                 f"process of client {self.name!r}",
                 repr(self.process),

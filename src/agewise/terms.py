@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from agewise.learning import (
     Learner,
     Mean,
     Trained,
-    guard_table,
     guarded_sensitivities,
     mean_rounding,
     release_step,
@@ -33,51 +32,11 @@ from agewise.privacy.steady import affordable_epsilon, steady_epsilon
 from agewise.problem import Client, Problem, Target
 from agewise.process import JointLaw, Process
 from agewise.process.joint import backward_rows, youngest
+from agewise.slot_tables import SlotRows, SlotTable
 
 LARGEST_FAILURE = 0.5
 """A release of any age fails with at most this probability."""
 _ULP = float(np.finfo(float).eps)
-
-
-@dataclass(frozen=True)
-class SlotTable:
-    """For one client, by collection slot (1..A unless asked for others): law, release and noise.
-
-    By slot, `[A]` each: `delta`, `sensitivity`, `scale`, `classical_epsilon`, `classical_delta` and
-    `ages`. Slots in which records are so old that nothing changes any more share a row of
-    `kernel_rows` `[R, S, S]`, `law_rows` `[R, S]` (the client's law at collection) and
-    `release_rows` `[R, S, d]` (f of each state); `row` `[A]` says which. `kernels`, `laws` and
-    `release` are the same by slot. `guard_rows` `[R, S, d]` are what noise was set for: f, unless
-    that depends on a model.
-    """
-
-    row: NDArray[np.intp]
-    kernel_rows: Array
-    law_rows: Array
-    release_rows: Array
-    guard_rows: Array
-    delta: Array
-    sensitivity: Array
-    scale: Array
-    classical_epsilon: Array
-    classical_delta: Array
-    ages: NDArray[np.int64]
-
-    @cached_property
-    def kernels(self) -> Array:
-        """The kernel of each slot, `[A, S, S]`."""
-        return frozen(self.kernel_rows[self.row])
-
-    @cached_property
-    def laws(self) -> Array:
-        """The client's law at collection in each slot, `[A, S]`."""
-        return frozen(self.law_rows[self.row])
-
-    @cached_property
-    def release(self) -> Array:
-        """What each state of a record contributes in each slot: `[A, S]`, or `[A, S, d]`."""
-        rows = self.release_rows[self.row]
-        return frozen(rows[..., 0] if rows.shape[-1] == 1 else rows)
 
 
 def slot_table(client: Client, problem: Problem, slots: Sequence[int] | None = None) -> SlotTable:
@@ -103,22 +62,16 @@ def tabulate(
     """Return the terms of one client for each of the slots, for aggregation in one slot."""
     process, last = client.process, aggregate_at
     asked = last - np.asarray(slots, dtype=np.int64)
-    ages, row = np.unique(-youngest(process, asked), return_inverse=True)
-    ages = -ages  # oldest first, as the slots are
-    starts = (last - ages).tolist()
-    kernels = np.stack([process.kernel(t, last) for t in starts])
-    laws = np.stack([client.law_at(t) for t in starts])
-    release = np.stack([release_table(learner, process, t, last, estimator) for t in starts])
+    mechanism: Mechanism = MECHANISMS[target.mechanism]
+    rows = SlotRows(client, learner, estimator, youngest(process, asked), last, mechanism.norm)
+    ages, row, starts = rows.ages, rows.row, rows.starts
+    kernels, release, guard = rows.kernels, rows.release, rows.guard
     method, prior = adversary(client, target.mixing)
     deltas = np.atleast_1d(delta(process, ages, method, prior, aggregate_at=last))
-    mechanism: Mechanism = MECHANISMS[target.mechanism]
     norm = mechanism.norm
-    guard = release
-    if isinstance(learner, Trained):
-        guard = np.stack([guard_table(learner, process, t, last, estimator, norm) for t in starts])
     reach = guarded_sensitivities(guard, np.asarray(client.samples), learner, process.states, norm)
     targets = np.full(len(starts), target.epsilon)
-    failure = _classical_failures(target.delta, deltas)
+    failure = classical_failures(target.delta, deltas)
     needs_rows = target.calibration != "formula" and target.mechanism == "laplace"
     joints = [process.joint(t, last, prior) for t in starts] if needs_rows and _rows(method) else []
     backward = _backward(joints, kernels)
@@ -154,14 +107,8 @@ def tabulate(
                 np.array([joint.rounding for joint in joints])[usable],
             )
     spent = mechanism.spent(reach, scale, failure)
-    for array in (kernels, laws, release, guard, row):
-        array.setflags(write=False)  # shared by all who ask for the same problem
     return SlotTable(
-        row=row,
-        kernel_rows=kernels,
-        law_rows=laws,
-        release_rows=release,
-        guard_rows=guard,
+        rows,
         delta=frozen(deltas[row]),
         sensitivity=frozen(reach[row]),
         scale=frozen(scale[row]),
@@ -234,7 +181,7 @@ def _affordable(
     return np.array(spent)
 
 
-def _classical_failures(failure: float, deltas: Array) -> Array:
+def classical_failures(failure: float, deltas: Array) -> Array:
     """δ_c = δ̄/Δ, rounded down: the failure that ageing brings to the target."""
     if failure == 0:
         return np.zeros_like(deltas)
@@ -383,13 +330,14 @@ def terms_of(
     client: Client, target: Target, table: SlotTable, column: int, aggregate_at: int
 ) -> Terms:
     """Return one column of a table as terms."""
+    start = aggregate_at - int(table.rows.young[column])
     return Terms(
         client=client,
         target=target,
         collect_at=aggregate_at - int(table.ages[column]),
         aggregate_at=aggregate_at,
-        release=table.release_rows[table.row[column]],
-        guard=table.guard_rows[table.row[column]],
+        release=frozen(table.rows.release_from(start)),
+        guard=frozen(table.rows.guard_from(start)),
         delta=float(table.delta[column]),
         sensitivity=float(table.sensitivity[column]),
         scale=float(table.scale[column]),

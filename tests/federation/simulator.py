@@ -26,7 +26,7 @@ from observer import Observer, Violation
 import agewise as aw
 from agewise import planning
 from agewise.errors import AgewiseError
-from agewise.federation import local
+from agewise.federation import local, local_transport
 from agewise.federation import server as server_module
 from agewise.federation.journal import RunFolder
 from agewise.federation.one_draw import OneDraw
@@ -203,6 +203,7 @@ class Simulator:
         self.observer = Observer(world, plan, place / "ledgers", limit)
         choices |= {"ledgers": place / "ledgers", "slot_seconds": 1.0}
         self.patch.setattr(local, "time", world.clock)
+        self.patch.setattr(local_transport, "time", world.clock)
         place.mkdir(parents=True)
         try:
             for number in range(world.chance.choice([1, 1, 2])):

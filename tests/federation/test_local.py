@@ -10,7 +10,7 @@ import pytest
 from clock import Clock
 
 import agewise as aw
-from agewise.federation import local
+from agewise.federation import local, local_transport
 from agewise.federation.files import ledger_file
 from agewise.federation.journal import RunFolder
 from agewise.federation.sources import SimulatedRecords
@@ -284,6 +284,7 @@ def test_dropped_clients_are_replanned_then_left_out():
 def clock(monkeypatch):
     made = Clock()
     monkeypatch.setattr(local, "time", made)
+    monkeypatch.setattr(local_transport, "time", made)
     return made
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import agewise as aw
 from agewise.federation import client as client_side
-from agewise.federation import local, seeding, together
+from agewise.federation import local, local_transport, seeding, together
 from agewise.federation.checking import check_run
 from agewise.federation.files import ledger_file
 from agewise.federation.journal import SETTINGS, Settings
@@ -46,7 +46,7 @@ def carried_out(plan, monkeypatch, *, alone, stand_in=True, **settings):
         patch.setattr(Accounts, "close", closing)
         patch.setattr(client_side, "now", lambda: "2026-01-01T00:00:00+00:00")
         patch.setattr(together, "BLOCK", 3)
-        patch.setattr(local, "BATCH", 7)
+        patch.setattr(local_transport, "BATCH", 7)
         if alone:
             patch.setattr(local, "LocalTransport", lambda a, c, s, _: LocalTransport(a, c, s))
         run = LocalRun(plan, Settings(run="run", seed=5, stand_in=stand_in, **settings), None, None)
@@ -270,7 +270,7 @@ def test_guarantee_kills_of_batches_lose_nothing_and_spend_nothing_twice(
     tmp_path, monkeypatch, kills
 ):
     aw.run(PLAN)  # loads OpenDP before anything is measured
-    monkeypatch.setattr(local, "BATCH", 10)
+    monkeypatch.setattr(local_transport, "BATCH", 10)
     begun = time.perf_counter()
     aw.run(PLAN, folder=tmp_path / "whole")
     whole = time.perf_counter() - begun
@@ -304,3 +304,102 @@ def test_sources_with_seeds_of_their_own_are_asked_themselves():
     slots = dict(zip([a.client for a in plan.assignments], plan.collect_at, strict=True))
     collected = [sources[c.name].collect(slots[c.name], 10).mean() for c in clients]
     assert result.model == pytest.approx(np.mean(collected), abs=1e-6)
+
+
+def again(where, monkeypatch, *, alone, policy):
+    """Two runs on the same accounts, then one with half of the clients, then all again."""
+    results = []
+    half = aw.plan(aw.Problem(CLIENTS[::2], aggregate_at=4, epsilon=0.5))
+    with monkeypatch.context() as patch:
+        patch.setattr(client_side, "now", lambda: "2026-01-01T00:00:00+00:00")
+        patch.setattr(together, "BLOCK", 25)
+        patch.setattr(local_transport, "BATCH", 40)
+        if alone:
+            patch.setattr(local, "LocalTransport", lambda a, c, s, _: LocalTransport(a, c, s))
+        for number, plan in enumerate((PLAN, PLAN, half, PLAN)):
+            settings = Settings(
+                run=f"run {number}",
+                seed=number,
+                stand_in=policy.promise is None,
+                ledgers=str(where),
+                policy=policy,
+                starts_at=40 * number,
+            )
+            run = LocalRun(plan, settings, None, None)
+            run.prepare(None)
+            results.append(run.carry_out(None, None))
+    return results
+
+
+def test_guarantee_accounts_alike_are_carried_on_together(tmp_path, monkeypatch):
+    """With the stand-in, what every account holds in the end is what it would hold alone."""
+    policy, held, results = aw.Policy(5.0), [], []
+    for alone in (True, False):
+        where = tmp_path / f"{alone}.ledger"
+        results.append(again(where, monkeypatch, alone=alone, policy=policy))
+        with Accounts(where) as accounts:
+            assert accounts.verify() == 3 * len(CLIENTS) + len(CLIENTS[::2])
+            held.append({c.name: accounts.of(c.name).events() for c in CLIENTS})
+    assert held[0] == held[1]  # hashes included
+    for one, other in zip(*results, strict=True):
+        assert one.aggregate == other.aggregate
+        assert one.statement.clients == other.statement.clients
+
+
+def test_private_releases_on_accounts_alike_add_up(tmp_path, monkeypatch):
+    policy = aw.Policy(2.0, promise="present")
+    asked = []
+    answer = local.LocalRun.answer
+    monkeypatch.setattr(
+        local.LocalRun, "answer", lambda self, order: asked.append(order) or answer(self, order)
+    )
+    results = again(tmp_path / "all.ledger", monkeypatch, alone=False, policy=policy)
+    assert asked == []  # nobody had to answer by itself
+    last = {one.client: one for one in results[-1].statement.clients}
+    for place, client in enumerate(CLIENTS):
+        row, releases = last[client.name], 3 + (place % 2 == 0)
+        assert row.releases == releases
+        spent = next(a for a in PLAN.assignments if a.client == client.name).classical_epsilon
+        assert row.total_classical_epsilon == pytest.approx(releases * spent, rel=1e-2)
+        assert row.aged_epsilon <= row.total_aged_epsilon <= 2.0
+    with Accounts(tmp_path / "all.ledger") as accounts:
+        assert accounts.verify() == 3 * len(CLIENTS) + len(CLIENTS[::2])
+        for client in CLIENTS[:3]:
+            accounts.of(client.name).check_account(client.process)
+
+
+def test_a_budget_that_some_have_spent_refuses_those_only(tmp_path):
+    where = tmp_path / "all.ledger"
+    part = aw.plan(aw.Problem(CLIENTS[:60], aggregate_at=4, epsilon=0.5))
+    room = aw.Policy(0.8)
+    aw.run(part, ledgers=where, policy=room)
+    result = aw.run(PLAN, ledgers=where, policy=room, on_missing="renormalise")
+    assert sorted(result.missing) == sorted(c.name for c in CLIENTS[:60])
+    assert len(result.participants) == 60
+
+
+def test_accounts_that_differ_are_not_taken_for_alike(tmp_path):
+    """A release that only one of them has made counts for that one."""
+    where = tmp_path / "all.ledger"
+    one = aw.plan(aw.Problem(CLIENTS[:1], aggregate_at=4, epsilon=0.5))
+    aw.run(one, ledgers=where, policy=aw.Policy(9.0))
+    aw.run(PLAN, ledgers=where, policy=aw.Policy(9.0), starts_at=8)
+    result = aw.run(PLAN, ledgers=where, policy=aw.Policy(9.0), starts_at=16)
+    releases = {row.client: row.releases for row in result.statement.clients}
+    assert releases.pop(CLIENTS[0].name) == 3
+    assert set(releases.values()) == {2}
+
+
+def test_long_accounts_are_known_by_what_they_carry_on(tmp_path, monkeypatch):
+    from agewise.privacy import accounts as file
+
+    monkeypatch.setattr(file, "FEW", 1)
+    policy = aw.Policy(2.0, promise="present")
+    few = aw.plan(aw.Problem(CLIENTS[:20], aggregate_at=4, epsilon=0.5))
+    for number in range(3):
+        where, starts_at = tmp_path / "all.ledger", 40 * number
+        result = aw.run(few, ledgers=where, policy=policy, starts_at=starts_at)
+        assert {row.releases for row in result.statement.clients} == {number + 1}
+    plain = aw.Policy(9.0)  # needs all events, which long accounts are not compared by
+    result = aw.run(few, ledgers=tmp_path / "all.ledger", policy=plain, starts_at=200)
+    assert {row.releases for row in result.statement.clients} == {4}

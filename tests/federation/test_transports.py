@@ -9,7 +9,7 @@ from observer import Observer
 from transport_contract import PLAN, SLOW, TransportContract
 
 import agewise as aw
-from agewise.federation import local
+from agewise.federation import local, local_transport
 from agewise.federation.files import ledger_file
 from agewise.federation.journal import Settings
 from agewise.federation.local import LocalTransport
@@ -46,7 +46,7 @@ class TestWallClock(InProcess):
     @pytest.fixture
     def make(self, monkeypatch):
         clock = Clock()
-        monkeypatch.setattr(local, "time", clock)
+        monkeypatch.setattr(local_transport, "time", clock)
 
         def make(troubles):
             silent = [name for name, trouble in troubles.items() if trouble == "silent"]

@@ -14,7 +14,7 @@ from agewise.cli import app
 from agewise.privacy.account import Event, Policy
 from agewise.privacy.accounts import Accounts, read_ledger
 from agewise.privacy.ledger import Ledger, LedgerDamaged
-from agewise.privacy.rows import GENESIS, first_rows, hash_of, row_of
+from agewise.privacy.rows import GENESIS, hash_of, row_of, rows_alike
 
 CHAIN = aw.birth_death(0.2, 0.3, [1, 2, 3])
 NAMES = ["north", 'so"uth', "Île é", "west"]
@@ -66,9 +66,11 @@ def test_guarantee_each_account_is_what_a_ledger_of_its_own_would_hold(tmp_path)
 def test_rows_of_many_are_those_of_each():
     draft = event(account='{"of": 3}', delta=1e-9, kind="gaussian")
     payloads = {name: name.encode() * 3 for name in NAMES}
-    for name, row in zip(NAMES, first_rows(draft, payloads), strict=True):
-        one = dataclasses.replace(draft, client=name, payload=payloads[name], number=1)
-        assert row == row_of(dataclasses.replace(one, hash=hash_of(one, GENESIS)), GENESIS)
+    draft, before = dataclasses.replace(draft, number=2), {"north": "a" * 64}
+    for name, row in zip(NAMES, rows_alike(draft, payloads, before), strict=True):
+        one = dataclasses.replace(draft, client=name, payload=payloads[name])
+        last = before.get(name, GENESIS)
+        assert row == row_of(dataclasses.replace(one, hash=hash_of(one, last)), last)
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,10 @@ from agewise.cli.layout import Column, print_facts, print_table
 from agewise.cli.running import fresh_folder, refuse_given
 from agewise.errors import InvalidInput
 from agewise.federation.handover import REPORT, rounds_page, rounds_pictures
+from agewise.federation.happened import OnMissing
 from agewise.federation.journal import RECORD, STATEMENT
 from agewise.federation.round_results import Heard, Round, RoundsResult
 from agewise.federation.rounds import resume_rounds, run_rounds
-from agewise.federation.server import OnMissing
 from agewise.planning import plan as make_plan
 from agewise.report.tables import shorten
 

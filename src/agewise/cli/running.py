@@ -55,9 +55,9 @@ from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
 from agewise.federation.files import ledger_file
 from agewise.federation.handover import REPORT
+from agewise.federation.happened import OnMissing, Step
 from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS
 from agewise.federation.ledgers import is_one_file, own_ledgers
-from agewise.federation.server import OnMissing, Step
 from agewise.federation.settings import Clock
 from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.simulation import Estimate

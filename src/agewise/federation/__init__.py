@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agewise.federation.happened import RunIncomplete
     from agewise.federation.rehearsing import rehearse
     from agewise.federation.result import RunResult
     from agewise.federation.round_results import RoundsResult
     from agewise.federation.rounds import resume_rounds, run_rounds
     from agewise.federation.running import resume, run
-    from agewise.federation.server import RunIncomplete
 
 __all__ = [
     "RoundsResult",
@@ -24,7 +24,7 @@ __all__ = [
 
 _WHERE = {
     "RoundsResult": "round_results",
-    "RunIncomplete": "server",
+    "RunIncomplete": "happened",
     "RunResult": "result",
     "rehearse": "rehearsing",
     "resume": "running",

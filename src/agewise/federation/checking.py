@@ -21,11 +21,12 @@ from agewise.errors import InvalidInput
 from agewise.federation.claims import ROOM
 from agewise.federation.client import ClientAgent, Profile, private_noise
 from agewise.federation.handover import REPORT
+from agewise.federation.happened import RunIncomplete
 from agewise.federation.journal import PLAN, RECORD, STATEMENT, RunFolder
 from agewise.federation.messages import BadMessage, Upload
 from agewise.federation.one_draw import DRAWS, OneDraw, ServerLedger, Sum
 from agewise.federation.result import RunResult, conclude, failed_record
-from agewise.federation.server import RunIncomplete, Server
+from agewise.federation.server import Server
 from agewise.federation.settings import Settings
 from agewise.federation.sources import DataSource, Simulated, SimulatedRecords
 from agewise.federation.statement import Statement

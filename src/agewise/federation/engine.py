@@ -12,11 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from agewise.federation.happened import Step
 from agewise.federation.journal import RunFolder
 from agewise.federation.messages import Order
 from agewise.federation.orders import Due
 from agewise.federation.result import Watcher
-from agewise.federation.server import Server, Step
+from agewise.federation.server import Server
 from agewise.federation.uploads import Uploads
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -24,33 +23,27 @@ from agewise.federation.client import (
     ClientAgent,
     Profile,
     private_noise,
-    refusal_reason,
     refuse_shift,
     stand_in_noise,
 )
-from agewise.federation.engine import Engine, Reply, Timetable
+from agewise.federation.engine import Engine, Timetable
+from agewise.federation.happened import OnMissing, RunIncomplete
 from agewise.federation.journal import RunFolder, how_to_retry
 from agewise.federation.ledgers import Ledgers, own_ledgers
+from agewise.federation.local_transport import Answered, LocalTransport
 from agewise.federation.messages import Order
 from agewise.federation.one_draw import OneDraw
-from agewise.federation.orders import Due, OrdersAlike
+from agewise.federation.orders import OrdersAlike
 from agewise.federation.result import RunResult, Watcher, conclude
 from agewise.federation.seeding import Seeds
-from agewise.federation.server import OnMissing, RunIncomplete, Server
+from agewise.federation.server import Server
 from agewise.federation.settings import Clock, Settings, make_settings
 from agewise.federation.sources import DataSource, Simulated, SimulatedRecords, load_readings
-from agewise.federation.together import Answer, Together, answer_or_error
-from agewise.federation.uploads import Uploads
+from agewise.federation.together import Together, accounts_alike
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
 from agewise.privacy.accounts import Accounts
 from agewise.problem import likeness
-
-Answered = Uploads | tuple[str, Answer]
-"""What many clients alike have sent, or one, or why it does not."""
-
-BATCH = 10_000
-"""Clients that answer at a time: as many are recorded in one transaction, and held at once."""
 
 
 def run_locally(
@@ -148,78 +141,6 @@ def refuse_stand_in(stand_in: bool, sources: Mapping[str, DataSource] | Path | s
         )
 
 
-class LocalTransport:
-    """Clients in this process: each carries its order out when the server polls.
-
-    By the virtual clock, waiting takes no time: whoever has not answered never will.
-    """
-
-    def __init__(
-        self,
-        answer: Callable[[Order], bytes],
-        clock: Clock,
-        silent: Iterable[str],
-        together: Callable[[list[OrdersAlike]], list[Answered]] | None = None,
-    ) -> None:
-        self.answer, self.wall, self.silent = answer, clock == "wall", frozenset(silent)
-        self.together = together
-        self.errors: dict[str, AgewiseError] = {}
-        """What clients have to say about their refusals; that is for this machine only."""
-        self._queue: deque[tuple[OrdersAlike, float]] = deque()
-        self._virtual = 0.0
-
-    def send(self, orders: Sequence[Order], until: float) -> None:
-        """Queue orders; one that nobody waits for any more is not carried out."""
-        due = Due.of(orders).without(self.silent)
-        if self.together is None:
-            due = Due.of(list(due))
-        self._queue.extend((alike, until) for alike in due.groups)
-
-    def poll(self) -> Iterator[Reply | Uploads]:
-        """Have the clients carry their orders out: one by one, or those of a batch together."""
-        while self._queue:
-            taken = self._taken(1 if self.together is None else BATCH)
-            orders = [alike for alike, until in taken if self.now() < until]
-            if self.together is not None:
-                answers = self.together(orders)
-            else:
-                only = [one.first for one in orders]
-                answers = [(order.client, answer_or_error(self.answer, order)) for order in only]
-            for one in answers:
-                if isinstance(one, Uploads):
-                    yield one
-                    continue
-                name, answer = one
-                if isinstance(answer, AgewiseError):
-                    self.errors[name] = answer
-                    yield Reply(name, refusal=refusal_reason(answer))
-                else:
-                    yield Reply(name, answer)
-
-    def _taken(self, most: int) -> list[tuple[OrdersAlike, float]]:
-        """Orders for so many clients at most from the head of the queue."""
-        taken = []
-        while most and self._queue:
-            alike, until = self._queue.popleft()
-            if len(alike.names) > most:
-                self._queue.appendleft((alike.only(alike.names[most:]), until))
-                alike = alike.only(alike.names[:most])
-            taken.append((alike, until))
-            most -= len(alike.names)
-        return taken
-
-    def now(self) -> float:
-        """The time, or what the virtual clock shows."""
-        return time.time() if self.wall else self._virtual
-
-    def wait(self, until: float) -> None:
-        """Sleep until then, or set the virtual clock to it."""
-        if self.wall:
-            time.sleep(max(0.0, until - time.time()))
-        else:
-            self._virtual = max(self._virtual, until)
-
-
 class LocalRun:
     """One run under way: the server, and the clients as they are needed."""
 
@@ -314,16 +235,27 @@ class LocalRun:
         gone, accounts = set(self.settings.drop), self.ledgers.many(preparing=True)
         for slot in range(self.server.closed + 1, self.problem.aggregate_at + 1):
             for alike in self.server.orders(slot).without(gone).groups:
-                begun = set() if accounts is None else accounts.begun(alike.names)
-                fresh = [name for name in alike.names if name not in begun]
-                # Whoever has released nothing is told what the first of those alike is told.
-                for name in alike.names if self.ledgers.apart else [*begun, *fresh[:1]]:
+                asked = self._one_of_each(alike, accounts)
+                for name in asked:
                     with self.agent(name, preparing=True) as agent:
                         agent.rehearse(alike.of(name))
                 if self.sources is not None:  # simulated records can be drawn in any slot
-                    order = alike.first
-                    for name in fresh[1:]:
-                        self.source(name).check(order.collect_at, order.samples * order.members)
+                    order, told = alike.first, set(asked)
+                    for name in alike.names:
+                        if name not in told:
+                            self.source(name).check(order.collect_at, order.samples * order.members)
+
+    def _one_of_each(self, alike: OrdersAlike, accounts: Accounts | None) -> list[str]:
+        """Of clients alike, one for all whose accounts are alike too: it speaks for them."""
+        if self.ledgers.apart:
+            return alike.names
+        begun = set() if accounts is None else accounts.begun(alike.names)
+        fresh = [name for name in alike.names if name not in begun][:1]
+        if accounts is None or not begun:
+            return fresh
+        profile, held = self.profile(alike.first.client), [n for n in alike.names if n in begun]
+        groups, rest = accounts_alike(accounts, held, alike.first.run, profile)
+        return [*fresh, *(next(iter(one.last)) for one in groups), *rest]
 
     def carry_out(self, place: RunFolder | None, watch: Watcher | None) -> RunResult:
         """Go through the slots that are still open, and publish."""

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 from agewise.arrays import Array
 from agewise.documents import as_json
+from agewise.federation.happened import Outcome, RunIncomplete, Step
 from agewise.federation.journal import RECORD, STATEMENT, RunFolder
 from agewise.federation.one_draw import Sum
-from agewise.federation.server import Outcome, RunIncomplete, Server, Step
+from agewise.federation.server import Server
 from agewise.federation.sources import DataSource, Simulated, SimulatedRecords, present_means
 from agewise.federation.statement import Statement, published
 from agewise.federation.training import training_of

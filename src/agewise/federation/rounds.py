@@ -22,6 +22,7 @@ from agewise.checks import positive, whole
 from agewise.documents import read_document
 from agewise.errors import InvalidInput
 from agewise.federation.files import write_whole
+from agewise.federation.happened import OnMissing
 from agewise.federation.hearing import Hearing, later, releases_in, silent_round
 from agewise.federation.journal import (
     PLAN,
@@ -46,7 +47,6 @@ from agewise.federation.round_results import (
     rounds_statement,
     spent_of,
 )
-from agewise.federation.server import OnMissing
 from agewise.federation.settings import (
     Clock,
     Engine,

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from agewise.errors import InvalidInput
+from agewise.federation.happened import OnMissing
 from agewise.federation.journal import RunFolder
 from agewise.federation.local import resume_locally, run_locally
 from agewise.federation.result import RunResult, Watcher
-from agewise.federation.server import OnMissing
 from agewise.federation.settings import Clock, Engine, refuse_other_engine
 from agewise.federation.sources import DataSource
 from agewise.planning import Plan

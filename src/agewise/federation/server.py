@@ -9,65 +9,29 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from agewise.arrays import Array
 from agewise.checks import one_of
-from agewise.errors import AgewiseError, InvalidInput
+from agewise.errors import InvalidInput
 from agewise.federation.averages import best_estimate, weighted_mean
 from agewise.federation.claims import refuse_claims, refuse_outside
+from agewise.federation.happened import ON_MISSING, OnMissing, Outcome, RunIncomplete, Step
 from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
 from agewise.federation.one_draw import Sum, sum_up
 from agewise.federation.orders import Due, Orders, OrdersAlike
 from agewise.federation.statement import Statement, published, state_privacy
-from agewise.federation.uploads import Received, Uploads
+from agewise.federation.uploads import ALIKE, Received, Uploads
 from agewise.planning import Assignment, Plan, price, replan
 from agewise.problem import Client
 from agewise.terms import terms
 from agewise.wording import listed
 
-OnMissing = Literal["fail", "renormalise", "replan"]
-ON_MISSING: tuple[str, ...] = get_args(OnMissing)
-
-ALIKE = "received alike"
-"""What a journal calls uploads that are the same but for name and value."""
-
 MOST_REJECTED = 1_000
 """Rejected uploads beyond which they are counted only."""
-
-
-class RunIncomplete(AgewiseError):
-    """A run that ended without a model. What was released stays in the clients' ledgers."""
-
-    exit_code = 4
-
-
-@dataclass(frozen=True)
-class Step:
-    """Something that happened: in which slot, to whom, what, and why."""
-
-    slot: int
-    client: str
-    what: str
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a finished run published, and about whom.
-
-    `target` is what the model estimates: of each client its weight and collection slot.
-    """
-
-    model: float | list[float]
-    aggregate: tuple[float, ...]
-    plan: Plan
-    participants: tuple[str, ...]
-    target: tuple[tuple[str, float, int], ...]
-    statement: Statement
 
 
 class Server:
@@ -94,7 +58,6 @@ class Server:
         self._states = plan.problem.clients[0].process.states
         self._width = plan.problem.learner.table(self._states).shape[1]
         self._clients = {c.name: c for c in plan.problem.clients}
-        self._names = set(self._clients)
         self.refused: dict[str, str] = {}
         self._issued: dict[tuple[str, str], Assignment] = {}
         self._orders = Orders(run, plan.problem)
@@ -142,7 +105,7 @@ class Server:
             if self.rejected.total() > MOST_REJECTED:  # counted, but not kept
                 self.inputs.pop()
             else:
-                known = name if name in self._names else "?"
+                known = name if name in self._clients else "?"
                 self.steps.append(Step(slot, known, "rejected", bad.reason))
             return bad.reason
         self._take(Uploads.single(upload, payload), slot)
@@ -316,7 +279,7 @@ class Server:
 
         `names` are the clients that were heard, in order (None: as they came).
         """
-        silent = sorted(self._names - set(self.received))
+        silent = sorted(self._clients.keys() - set(self.received))
         not_due = {a.client for a in self.plan.assignments if a.collect_at > self.closed}
         not_due |= set(self.first_plan.unheard)
         return state_privacy(
@@ -407,7 +370,7 @@ class Server:
         name = upload.client
         if upload.run != self.run:
             raise BadMessage("wrong run", upload.run)
-        if name not in self._names:
+        if name not in self._clients:
             raise BadMessage("unknown client", name)
         issued = self._issued.get((upload.plan, name))
         if issued is None:

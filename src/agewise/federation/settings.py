@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 
 from agewise.checks import one_of, positive
 from agewise.errors import InvalidInput
-from agewise.federation.server import ON_MISSING, OnMissing
+from agewise.federation.happened import ON_MISSING, OnMissing
 from agewise.loss.simulation import checked_generator
 from agewise.planning import Plan
 from agewise.privacy.account import Policy

@@ -7,7 +7,7 @@ one client's part only, so noise that is drawn for all of them at once keeps the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +30,7 @@ from agewise.learning import average, averages
 from agewise.mechanism import MECHANISMS, Noised
 from agewise.privacy.account import BudgetExceeded
 from agewise.privacy.accounts import Accounts
+from agewise.privacy.histories import Histories, NeedsHistory
 from agewise.privacy.ledger import account_after
 from agewise.problem import likeness
 from agewise.terms import Terms
@@ -47,6 +48,15 @@ def answer_or_error(answer: Callable[[Order], bytes], order: Order) -> Answer:
         return answer(order)
     except AgewiseError as error:
         return error
+
+
+def accounts_alike(
+    accounts: Accounts, names: Sequence[str], key: str, profile: Profile
+) -> tuple[list[Histories], list[str]]:
+    """Clients with accounts by what these hold, and who is to answer by itself."""
+    if profile.policy.slot_seconds is not None:  # the time of each one's last release counts
+        return [], list(names)
+    return accounts.alike(names, key)
 
 
 class Together:
@@ -91,13 +101,26 @@ class Together:
             yield from self._one_by_one(orders, orders.names)
             return
         begun = set() if self.accounts is None else self.accounts.begun(orders.names)
-        yield from self._one_by_one(orders, [name for name in orders.names if name in begun])
         fresh = [name for name in orders.names if name not in begun] if begun else orders.names
-        for start in range(0, len(fresh), BLOCK):
-            names, values, refused = self._collected(fresh[start : start + BLOCK], terms)
+        yield from self._in_blocks(orders, terms, fresh, None)
+        if self.accounts is not None and begun:
+            held = [name for name in orders.names if name in begun]
+            groups, rest = accounts_alike(
+                self.accounts, held, orders.first.run, self._first.profile
+            )
+            for one in groups:
+                yield from self._in_blocks(orders, terms, list(one.last), one)
+            yield from self._one_by_one(orders, rest)
+
+    def _in_blocks(
+        self, orders: OrdersAlike, terms: Terms, names: list[str], before: Histories | None
+    ) -> Iterator[Uploads | tuple[str, Answer]]:
+        """Have clients answer that have released nothing, or all the same, `before`."""
+        for start in range(0, len(names), BLOCK):
+            there, values, refused = self._collected(names[start : start + BLOCK], terms)
             yield from refused
-            if names:
-                yield from self._sent(orders, terms, names, values)
+            if there:
+                yield from self._sent(orders, terms, there, values, before)
 
     def _one_by_one(
         self, orders: OrdersAlike, names: Iterable[str]
@@ -146,27 +169,37 @@ class Together:
         )
 
     def _sent(
-        self, orders: OrdersAlike, terms: Terms, names: list[str], values: Array
+        self,
+        orders: OrdersAlike,
+        terms: Terms,
+        names: list[str],
+        values: Array,
+        before: Histories | None,
     ) -> Iterator[Uploads | tuple[str, Answer]]:
-        """Noise, events and bytes of clients that have released nothing so far."""
+        """Noise, events and bytes of clients whose accounts are alike."""
         agent, order = self._first, orders.of(names[0])
         noised = self._noised(order, terms, names, values)
         rows = np.reshape(np.asarray(noised.value, dtype=np.float64), (len(names), -1))
         if not np.isfinite(rows).all():
             yield from self._one_by_one(orders, names)
             return
-        event = agent.write(order, terms, replace(noised, value=rows[0]), [])
-        profile = agent.profile
+        profile, known = agent.profile, [] if before is None else before.known
         try:
+            event = agent.write(order, terms, replace(noised, value=rows[0]), known)
             account = account_after(
-                profile.policy, [], event, profile.client.process, profile.method, profile.law
+                profile.policy, known, event, profile.client.process, profile.method, profile.law
             )
-        except BudgetExceeded:
+        except (BudgetExceeded, NeedsHistory):
             yield from self._one_by_one(orders, names)
             return
-        uploads = Uploads(Upload.decode(event.payload), names, rows)
-        if self.accounts is not None:
-            self.accounts.begin_with(replace(event, account=account), uploads)
+        uploads, event = (
+            Uploads(Upload.decode(event.payload), names, rows),
+            replace(event, account=account),
+        )
+        if before is not None and self.accounts is not None:
+            self.accounts.go_on_with(event, uploads, before.last)
+        elif self.accounts is not None:
+            self.accounts.begin_with(event, uploads)
         yield uploads
 
     def _noised(self, order: Order, terms: Terms, names: list[str], values: Array) -> Noised:

@@ -23,6 +23,10 @@ from agewise.federation.messages import Upload
 _NAME, _VALUE = b'"client":""', b'"value":[]'
 
 
+ALIKE = "received alike"
+"""What a journal calls uploads that are the same but for name and value."""
+
+
 class Uploads(Mapping[str, bytes]):
     """What clients sent: `first` with its name and value replaced by those of each.
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agewise.arrays import Array, frozen
 from agewise.checks import finite_array, fraction
@@ -109,14 +110,24 @@ class Levels:
             _columns(level.correlation, aggregate_at)
 
     def moments(self, client: int, own: Moments, asked: Asked) -> Moments:
-        factors = np.concatenate(
-            [
-                level.loading_of(client) * _columns(level.correlation, asked.aggregate_at)
-                for level in self.levels
-            ],
-            axis=1,
-        )
-        return replace(own, target_factors=factors[-1:], factors=factors[asked.slots - 1][:, None])
+        factors, target = self._factors([client], asked.slots, asked.aggregate_at)
+        return replace(own, target_factors=target[0], factors=factors[0])
+
+    def factors(
+        self, clients: int, slots: NDArray[np.int64], aggregate_at: int
+    ) -> tuple[Array, Array]:
+        """How each client's release moves with each factor `[m, T, 1, F]`, and its fresh mean."""
+        return self._factors(range(clients), slots, aggregate_at)
+
+    def _factors(
+        self, clients: Sequence[int], slots: NDArray[np.int64], aggregate_at: int
+    ) -> tuple[Array, Array]:
+        parts = []
+        for level in self.levels:
+            loading = np.array([level.loading_of(client) for client in clients])
+            parts.append(loading[:, None, None] * _columns(level.correlation, aggregate_at))
+        factors = np.concatenate(parts, axis=2)
+        return factors[:, slots - 1][:, :, None], factors[:, -1:]
 
     def subset(self, kept: Sequence[int]) -> Levels:
         return Levels(

@@ -24,7 +24,7 @@ from agewise.loss.tables import (
 from agewise.loss.training import rehearsals, training_tables
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Problem
-from agewise.terms import SlotTable
+from agewise.slot_tables import SlotTable
 
 
 @dataclass(frozen=True)

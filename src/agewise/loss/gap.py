@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import ArrayLike
 from agewise.knowledge.estimate import nothing_heard
 from agewise.loss.estimator import best_of, estimator_of
 from agewise.loss.tables import (
-    all_moments,
     cost_tables,
     known_tables,
     noise_counts,
@@ -18,7 +18,7 @@ from agewise.loss.tables import (
 )
 from agewise.loss.training import is_trained, training_tables
 from agewise.mechanism import MECHANISMS
-from agewise.problem import Problem
+from agewise.problem import Client, Problem
 from agewise.terms import terms
 
 
@@ -47,18 +47,10 @@ def nothing_collected(problem: Problem, ages: ArrayLike) -> float:
     4.7089
     """
     _, columns = schedule_cells(problem, ages)
-    if problem.estimator == "best":  # whose tables a plan has made already
-        return nothing_heard(known_tables(problem).gains, columns)
     if is_trained(problem):
         fresh = training_tables(problem, cost_tables(problem).slots).own
         return float(fresh[np.arange(len(columns)), columns].sum())
-    own, common = 0.0, np.zeros(1)
-    moments = all_moments(problem, tables=cost_tables(problem).slots, by_loss=True)
-    parts = zip(problem.weights, moments, columns.tolist(), strict=True)
-    for weight, (_, known), column in parts:
-        own += float(weight**2 * known.target_variance[column].sum())
-        common = common + weight * known.target_factors
-    return own + float((common**2).sum())
+    return nothing_heard(known_tables(problem).gains, columns)
 
 
 def classical_fresh(problem: Problem) -> float:
@@ -73,10 +65,11 @@ def classical_fresh(problem: Problem) -> float:
     if is_trained(problem):
         return _classical_training(problem)
     share = float(problem.rounds)
-    members = [
-        replace(client, turn=1, epsilon=None if client.epsilon is None else client.epsilon / share)
-        for client in problem.clients
-    ]
+    members: Sequence[Client] = problem.clients
+    if share > 1:
+        own = [None if client.epsilon is None else client.epsilon / share for client in members]
+        pairs = zip(members, own, strict=True)
+        members = [replace(client, turn=1, epsilon=epsilon) for client, epsilon in pairs]
     alone = problem.replace(
         clients=members,
         epsilon=problem.epsilon / share,

@@ -14,14 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array, frozen
 from agewise.checks import whole
 from agewise.errors import InvalidInput
-from agewise.knowledge import Asked, Moments, independent_moments
+from agewise.knowledge import Asked, Levels, Moments, independent_moments
 from agewise.knowledge.estimate import GainTables
 from agewise.knowledge.one_draw import collapsed
 from agewise.learning import Learner, counts_together, judged, release_step
+from agewise.loss.kinds import Kinds, kinds_of
 from agewise.loss.training import is_trained, rehearsals, training_tables
 from agewise.mechanism import MECHANISMS
-from agewise.problem import Client, Problem, likeness
-from agewise.terms import SlotTable, slot_table
+from agewise.problem import Client, Problem
+from agewise.slot_tables import SlotTable
 
 
 @dataclass(frozen=True)
@@ -53,26 +54,27 @@ def cost_tables(problem: Problem) -> CostTables:
 
 @lru_cache(maxsize=16)
 def _cost_tables(problem: Problem) -> CostTables:
-    alike = [likeness(c) for c in problem.clients]
-    kinds = dict(zip(alike, problem.clients, strict=True))  # clients alike share their tables
-    known = {key: slot_table(client, problem) for key, client in kinds.items()}
-    learner = problem.learner
-    slots = tuple(known[key] for key in alike)
-    weights = problem.weights
+    kinds, learner, weights = kinds_of(problem), problem.learner, problem.weights
+    slots = kinds.slots()
     if is_trained(problem):
         training = training_tables(problem, slots)
         bias, spread, counts = training.bias, training.spread, training.power
     else:
-        moments = {key: _moments(client, learner, known[key]) for key, client in kinds.items()}
-        counts = float(learner.weights(problem.clients[0].process.states).sum())
-        bias = np.stack([moments[key][0] for key in alike]) * weights[:, None, None]
-        spread = np.stack([moments[key][1] for key in alike]) * weights[:, None] ** 2
-    power = [
-        noise_power(problem, client, table.scale)
-        for client, table in zip(problem.clients, slots, strict=True)
-    ]
+        each, moments = learner.weights(problem.clients[0].process.states), kinds.moments
+        counts = float(each.sum())
+        if counts_together(learner):
+            told = [
+                _moments(client, learner, table)
+                for client, table in zip(kinds.clients, kinds.tables, strict=True)
+            ]
+            bias, spread = (np.stack(one) for one in zip(*told, strict=True))
+        else:
+            bias = (moments.mean - moments.target_mean) * np.sqrt(each)
+            spread = (kinds.apart * each).sum(axis=2)
+        bias = bias[kinds.kind] * weights[:, None, None]
+        spread = spread[kinds.kind] * weights[:, None] ** 2
     with np.errstate(over="ignore"):
-        noise = np.stack(power) * counts * weights[:, None] ** 2
+        noise = _noise_powers(problem, kinds)[kinds.kind] * counts * weights[:, None] ** 2
     if not np.isfinite(noise).all():
         raise InvalidInput(
             "epsilon", problem.epsilon, "a target that finite noise can meet", "Raise epsilon."
@@ -82,6 +84,12 @@ def _cost_tables(problem: Problem) -> CostTables:
     bias = bias[..., 0] if bias.shape[2] == 1 else bias
     u = spread.copy() if problem.noise == "server" else spread + noise
     return CostTables(frozen(u), frozen(bias), frozen(spread), slots)
+
+
+def _noise_powers(problem: Problem, kinds: Kinds) -> Array:
+    """The variance of the noise in what each kind of client sends, by slot `[K, T]`."""
+    both = zip(kinds.clients, kinds.tables, strict=True)
+    return np.stack([noise_power(problem, client, table.scale) for client, table in both])
 
 
 def noise_power(problem: Problem, client: Client, scale: ArrayLike) -> Array:
@@ -108,35 +116,29 @@ def noise_counts(problem: Problem) -> float:
 def all_moments(
     problem: Problem,
     slots: tuple[int, ...] | None = None,
-    tables: Sequence[SlotTable] | None = None,
     *,
     by_loss: bool = False,
 ) -> Iterator[tuple[SlotTable, Moments]]:
     """Yield, client by client, its terms and what the server knows of it, in every slot or some.
 
-    `tables` are the clients' terms where they are known already. `by_loss`: moments are those of
-    `judged` vectors, of which the loss is the plain sum of squares.
+    `by_loss`: moments are those of `judged` vectors, of which the loss is the plain sum of squares.
     """
-    known: dict[Any, tuple[SlotTable, Moments, Asked]] = {}  # clients alike share what they can
+    kinds, last = kinds_of(problem, slots), problem.aggregate_at
+    known: dict[int, tuple[SlotTable, Moments, Asked]] = {}  # clients alike share what they can
     for place, client in enumerate(problem.clients):
-        key = likeness(client)
-        if key not in known:
-            table = slot_table(client, problem, slots) if tables is None else tables[place]
-            values, release = problem.learner.table(client.process.states), table.release_rows
+        kind = int(kinds.kind[place])
+        if kind not in known:
+            table, states = kinds.tables[kind], client.process.states
+            values, own = problem.learner.table(states), kinds.moments_of(kind)
+            release = table.release_rows
             if by_loss:
-                values = judged(problem.learner, client.process.states, values)
-                release = judged(problem.learner, client.process.states, release)
-            own = independent_moments(
-                table.law_rows,
-                table.kernel_rows,
-                release,
-                values,
-                client.records,
-                table.row,
-            )
-            last = problem.aggregate_at
-            known[key] = table, own, Asked(last - table.ages, last, release[table.row], values)
-        table, own, asked = known[key]
+                values = judged(problem.learner, states, values)
+                release = judged(problem.learner, states, release)
+                own = independent_moments(
+                    table.law_rows, table.kernel_rows, release, values, client.records, table.row
+                )
+            known[kind] = table, own, Asked(last - table.ages, last, release[table.row], values)
+        table, own, asked = known[kind]
         yield table, problem.known.moments(place, own, asked)
 
 
@@ -181,13 +183,15 @@ def known_tables(
     so-many-th round only, the loss is the mean over all rounds, of an estimate from their last
     release; `alone`: of a round that they take part in.
     """
+    if _are_simple(problem):
+        return _simple_tables(problem, slots)
     states, learner = problem.clients[0].process.states, problem.learner
     found = list(all_moments(problem, slots))
     tables = tuple(table for table, _ in found)
     counts, together = learner.weights(states), counts_together(learner)
     if together:
         counts = np.square(judged(learner, states, np.eye(counts.size))).sum(axis=0)
-        lossy = [moments for _, moments in all_moments(problem, slots, tables, by_loss=True)]
+        lossy = [moments for _, moments in all_moments(problem, slots, by_loss=True)]
     else:
         lossy = [_weighed(moments, counts) for _, moments in found]
     parts: list[list[Any]] = [[] for _ in range(5)]
@@ -219,6 +223,43 @@ def known_tables(
         np.stack([moments.mean for _, moments in found]),
         tables,
     )
+
+
+def _are_simple(problem: Problem) -> bool:
+    """Whether what is known of a client is what is known of its kind, but for its loadings."""
+    return (
+        problem.known.kind != "measured"
+        and not counts_together(problem.learner)
+        and all(client.turn == 1 for client in problem.clients)
+    )
+
+
+def _simple_tables(problem: Problem, slots: tuple[int, ...] | None) -> KnownTables:
+    """`known_tables` of independent records, or such that share levels: as arrays."""
+    kinds, weights = kinds_of(problem, slots), problem.weights
+    kind, own, tables = kinds.kind, kinds.moments, kinds.slots()
+    each = problem.learner.weights(problem.clients[0].process.states)
+    last = problem.aggregate_at
+    shared = np.zeros((len(kind), 1, each.size, 0)), np.zeros((len(kind), each.size, 0))
+    if isinstance(problem.known, Levels):
+        shared = problem.known.factors(len(kind), last - tables[0].ages, last)
+    heard, common = (np.sqrt(each)[:, None] * one for one in shared)
+    if heard.shape[-1] == 0:
+        heard = np.broadcast_to(heard, (len(kind), len(tables[0].ages), each.size, 0))
+    loud = own.variance
+    if problem.noise == "client":
+        loud = loud + _noise_powers(problem, kinds)[..., None]
+    power = (each * loud)[kind]
+    # A release without noise or variance of its own tells its factors but for rounding.
+    power = np.maximum(power, 1e-13 * (heard**2).sum(axis=-1) + 1e-290)
+    if not np.isfinite(power).all():
+        raise InvalidInput(
+            "epsilon", problem.epsilon, "a target that finite noise can meet", "Raise epsilon."
+        )
+    base = (each * own.target_variance).sum(axis=2)[kind] * weights[:, None] ** 2
+    cross = (each * own.covariance)[kind] * weights[:, None, None]
+    gains = GainTables(base, cross, power, weights[:, None, None] * common, heard)
+    return KnownTables(gains, own.target_mean[kind], own.mean[kind], tables)
 
 
 def _weighed(moments: Moments, counts: Array) -> Moments:

@@ -22,7 +22,7 @@ from agewise.errors import InvalidInput
 from agewise.learning import Logistic, Trained
 from agewise.learning.logistic import average_share
 from agewise.problem import Client, Problem
-from agewise.terms import SlotTable
+from agewise.slot_tables import SlotTable
 
 SEEDS = 5
 """Rehearsals of which a table is the mean."""

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from agewise.chain_terms import Cell, Wanted, aged_epsilons, size_and_target, tabulates
 from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.loss.bound import has_bound, loss_bound
 from agewise.loss.estimator import Estimator, estimator_of
 from agewise.loss.gap import classical_fresh, nothing_collected
 from agewise.loss.tables import cost_tables, known_tables
+from agewise.mechanism import MECHANISMS
 from agewise.planning.notes import search_notes, warnings
 from agewise.planning.plan import Assignment, Plan
 from agewise.planning.proof import proof_of, stated_bound
-from agewise.problem import Problem
+from agewise.problem import Client, Problem, nameless
 from agewise.scheduling import Certificate, Schedule
-from agewise.terms import SlotTable, terms_of
+from agewise.slot_tables import SlotTable
+from agewise.target import Target
+from agewise.terms import terms, terms_of
 
 MOST_NOISE = 1e300
 """The largest noise scale that is promised to a client whose gain is all but 0."""
 
 OF_ONE_ROUND = ("in turn", "carried out")
 """Methods of plans whose loss is that of a round by itself, whoever rests in others."""
+
+DELICATE = 1e-4
+"""Δ, and ranges of released values as a share of the records', below which rounding is seen."""
 
 BOUND_CLIENTS = 64
 """Clients beyond which a plan does not evaluate Theorem 1 unless it is the objective."""
@@ -189,31 +197,110 @@ def _assignments(
 
     Clients that share a table, a column and a noise scale share what that achieves.
     """
-    achieved: dict[tuple[int, int, float], tuple[float, float]] = {}
-    found = []
+    own: dict[Any, _Own] = {}
+    keys = []
     gains = np.abs(estimate.gains[:, 0]).tolist()
     for client, gain, table, column in zip(problem.clients, gains, slots, columns, strict=True):
-        scale = float(table.scale[column])
+        least = 0.0
         if estimate.draw is not None and gain > 0:  # a gain of 0 hides it whatever the draw
-            scale = min(max(scale, estimate.draw / gain), MOST_NOISE)
-        key = id(table), column, scale
-        if key not in achieved:
-            target = problem.target_of(client)
-            own = terms_of(client, target, table, column, problem.aggregate_at)
-            spent = own.spent(scale)
-            achieved[key] = spent, own.aged_epsilon(scale, spent)
-        spent, aged = achieved[key]
-        found.append(
-            Assignment(
-                client=client.name,
-                collect_at=column + 1,
-                age=problem.aggregate_at - 1 - column,
-                delta=float(table.delta[column]),
-                sensitivity=float(table.sensitivity[column]),
-                classical_epsilon=spent,
-                noise_scale=scale,
-                aged_epsilon=aged,
-                fingerprint=client.process.fingerprint,
-            )
+            least = min(estimate.draw / gain, MOST_NOISE)
+        key = id(table), column, least
+        if key not in own:
+            own[key] = _Own.of(problem, client, table, column, least)
+        keys.append(key)
+    achieved = dict(zip(own, _achieved(problem, list(own.values())), strict=True))
+    return tuple(
+        Assignment(
+            client=client.name,
+            collect_at=column + 1,
+            age=problem.aggregate_at - 1 - column,
+            delta=one.delta,
+            sensitivity=one.sensitivity,
+            classical_epsilon=one.spent,
+            noise_scale=one.scale,
+            aged_epsilon=achieved[key],
+            fingerprint=client.process.fingerprint,
         )
-    return tuple(found)
+        for client, column, key in zip(problem.clients, columns, keys, strict=True)
+        for one in (own[key],)
+    )
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What a client has to do in its slot: the noise that it needs, or more."""
+
+    client: Client
+    target: Target
+    table: SlotTable
+    column: int
+    delta: float
+    sensitivity: float
+    classical_epsilon: float
+    scale: float
+    spent: float
+
+    @classmethod
+    def of(
+        cls, problem: Problem, client: Client, table: SlotTable, column: int, least: float
+    ) -> _Own:
+        target, last = problem.target_of(client), problem.aggregate_at
+        names = ("delta", "sensitivity", "classical_epsilon", "classical_delta", "scale")
+        numbers = {name: float(getattr(table, name)[column]) for name in names}
+        if _is_delicate(numbers["delta"], table, column):
+            learner = problem.untrained().learner
+            alone = terms(nameless(client), target, learner, problem.estimator, column + 1, last)
+            numbers = {name: getattr(alone, name) for name in names}
+        failure, scale = numbers.pop("classical_delta"), numbers.pop("scale")
+        spent = numbers["classical_epsilon"]
+        if least > scale:
+            reach = map(np.asarray, (numbers["sensitivity"], least, failure))
+            spent = float(MECHANISMS[target.mechanism].spent(*reach))
+        return cls(client, target, table, column, **numbers, scale=max(scale, least), spent=spent)
+
+
+def _is_delicate(delta: float, table: SlotTable, column: int) -> bool:
+    """Whether rounding may be seen in the noise, so that it must be the client's own arithmetic.
+
+    Tables of many slots and many clients are worked out in another order than a client does.
+    """
+    rows = table.rows
+    if 0 < delta < DELICATE:
+        return True
+    if rows.estimator != "propagated":
+        return False
+    fresh = rows.learner.table(rows.client.process.states)
+    return bool(
+        table.sensitivity[column] * rows.client.samples < DELICATE * np.ptp(fresh, axis=0).max()
+    )
+
+
+def _achieved(problem: Problem, cells: list[_Own]) -> list[float]:
+    """The aged ε of each."""
+    last = problem.aggregate_at
+    wanted = Wanted(problem.learner, problem.estimator, np.zeros(1, dtype=np.int64), last)
+    groups: dict[Any, list[int]] = {}
+    for place, one in enumerate(cells):
+        fits = tabulates(one.client, one.target, wanted)
+        kind = size_and_target(one.client, one.target) if fits else None
+        groups.setdefault(kind, []).append(place)
+    aged = [0.0] * len(cells)
+    for place in groups.pop(None, []):
+        one = cells[place]
+        alone = terms_of(one.client, one.target, one.table, one.column, last)
+        aged[place] = alone.aged_epsilon(one.scale, one.spent)
+    for places in groups.values():
+        asked = [
+            Cell(
+                one.client,
+                one.target,
+                int(one.table.rows.young[one.column]),
+                one.delta,
+                one.classical_epsilon,
+                one.spent,
+            )
+            for one in map(cells.__getitem__, places)
+        ]
+        for place, value in zip(places, aged_epsilons(asked), strict=True):
+            aged[place] = value
+    return aged

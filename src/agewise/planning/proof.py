@@ -29,7 +29,7 @@ from agewise.scheduling import (
     check_schedule,
 )
 from agewise.scheduling.gain_certificate import CANCELLED
-from agewise.terms import SlotTable
+from agewise.slot_tables import SlotTable
 
 ROUNDING = 1e-9
 """Relative room for rounding, and for another machine's arithmetic."""

@@ -10,13 +10,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from agewise.errors import InvalidInput
 from agewise.privacy.events import Event
+from agewise.privacy.histories import Histories, LastOnly, facts_alike
 from agewise.privacy.ledger import Ledger
-from agewise.privacy.rows import COLUMNS, GENESIS, INSERT, SCHEMA, TABLES, first_rows
+from agewise.privacy.rows import COLUMNS, GENESIS, INSERT, SCHEMA, TABLES, rows_alike
 
 _HASH, _CLIENT = COLUMNS.index("hash"), COLUMNS.index("client")
 _MANY = TABLES.replace(
@@ -32,6 +35,9 @@ CREATE TABLE heads (
 """
 Alike = tuple[Event, Mapping[str, bytes]]
 """Events that are the same but for client and payload, and the payload of each client."""
+
+FEW = 8
+"""Events up to which all of an account are compared with those of others."""
 
 ASKED = 500
 """Clients that are looked for at a time."""
@@ -121,8 +127,7 @@ class Accounts(Ledger):
                 return found
             for start in range(0, len(names), ASKED):
                 some = names[start : start + ASKED]
-                marks = ", ".join("?" * len(some))
-                rows = database.execute(f"SELECT client FROM heads WHERE client IN ({marks})", some)
+                rows = database.execute(f"SELECT client FROM heads {_among(some)}", some)
                 found.update(row[0] for row in rows)
         return found
 
@@ -175,11 +180,71 @@ class Accounts(Ledger):
         self._write(event, payloads)
 
     def _write(self, event: Event, payloads: Mapping[str, bytes]) -> None:
-        rows = list(first_rows(event, payloads))
+        rows = list(rows_alike(replace(event, number=1), payloads, {}))
         self._database.executemany(INSERT, rows)
         heads = [(row[_CLIENT], 1, row[_HASH]) for row in rows]
         self._database.executemany("INSERT INTO heads VALUES (?, ?, ?)", heads)
         self._seal(row[_HASH] for row in rows)
+
+    def go_on_with(
+        self, event: Event, payloads: Mapping[str, bytes], previous: Mapping[str, Event]
+    ) -> None:
+        """Go on with accounts that are alike, each with the same event but for client and payload.
+
+        Within `together`. `previous` is the last event of each.
+        """
+        if not self._database.in_transaction:
+            raise self._unwritable(sqlite3.OperationalError("no transaction"))
+        before = {client: previous[client].hash for client in payloads}
+        number = previous[event.client].number + 1
+        rows = list(rows_alike(replace(event, number=number), payloads, before))
+        self._database.executemany(INSERT, rows)
+        heads = [(number, row[_HASH], row[_CLIENT]) for row in rows]
+        self._database.executemany("UPDATE heads SET number = ?, hash = ? WHERE client = ?", heads)
+        self._seal(row[_HASH] for row in rows)
+
+    def alike(self, clients: Iterable[str], key: str) -> tuple[list[Histories], list[str]]:
+        """Group clients by what their accounts hold; also who is to be looked at by itself.
+
+        The latter have no account, an event with this key, or a long account that is not carried
+        on.
+        """
+        names, groups = list(clients), dict[Any, Histories]()
+        rest: list[str] = []
+        with self._suspecting():
+            for start in range(0, len(names), ASKED):
+                for name, events, count in self._histories(names[start : start + ASKED], key):
+                    if not events or not (count == len(events) or events[-1].account):
+                        rest.append(name)
+                        continue
+                    kind = count, *(facts_alike(event) for event in events)
+                    if kind not in groups:
+                        known = events if count == len(events) else LastOnly(events[-1], count)
+                        groups[kind] = Histories(known)
+                    groups[kind].last[name] = events[-1]
+        return list(groups.values()), rest
+
+    def _histories(self, clients: list[str], key: str) -> Iterator[tuple[str, list[Event], int]]:
+        """Each client with its events, if they are few, or the last one, and how many there are."""
+        ask, these = self._database.execute, _among(clients)
+        rows = ask(f"SELECT client, number, hash FROM heads {these}", clients)
+        heads = {client: (int(number), last) for client, number, last in rows}
+        rows = ask(f"SELECT client, max(number) FROM events {these} GROUP BY client", clients)
+        ends = dict(rows.fetchall())
+        rows = ask(f"SELECT client FROM events {these} AND key = ?", [*clients, key])
+        answered = {row[0] for row in rows}
+        wanted = [name for name in clients if name in heads and name not in answered]
+        last_of = "(SELECT number FROM heads WHERE heads.client = events.client)"
+        which = f"{_among(wanted)} AND (number <= {FEW} OR number = {last_of}) ORDER BY number"
+        events: dict[str, list[Event]] = {name: [] for name in clients}
+        for event, _ in self._rows(which, *wanted):
+            events[event.client].append(event)
+        for name in clients:
+            count, last = heads.get(name, (0, GENESIS))
+            told = events[name]
+            if count != ends.get(name, 0) or (told and told[-1].hash != last):
+                raise self._damaged("its last events are missing")
+            yield name, told if count <= FEW else told[-1:], count
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
@@ -218,6 +283,10 @@ class Accounts(Ledger):
         if {client: (number, end) for client, number, end in heads} != last:
             raise self._damaged("some of its accounts are not what was written")
         return count
+
+
+def _among(clients: Sequence[str]) -> str:
+    return f"WHERE client IN ({', '.join('?' * len(clients))})"
 
 
 class Account(Ledger):

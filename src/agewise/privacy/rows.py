@@ -6,7 +6,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, overload
 
 from agewise.privacy.events import NUMBERS, Event
@@ -123,23 +123,26 @@ def _hashed(event: Event) -> dict[str, Any]:
     return facts
 
 
-def first_rows(event: Event, payloads: Mapping[str, bytes]) -> Iterator[list[Any]]:
-    """The rows of first events that are alike but for the client and its payload.
+def rows_alike(
+    event: Event, payloads: Mapping[str, bytes], previous: Mapping[str, str]
+) -> Iterator[list[Any]]:
+    """The rows of events that are alike but for the client and its payload.
 
-    Each is what `row_of` gives for the event with that client, payload and `hash_of` it.
+    Each is what `row_of` gives for the event with that client, payload and `hash_of` it, after the
+    row whose hash is in `previous` (where there is none, the first).
     """
-    row = row_of(replace(event, number=1), GENESIS)
-    places = [COLUMNS.index(name) for name in ("client", "payload", "hash")]
-    facts = _hashed(replace(event, number=1))
+    row = row_of(event, GENESIS)
+    places = [COLUMNS.index(name) for name in ("client", "payload", "hash", "previous")]
+    facts = _hashed(event)
     before = json.dumps({k: v for k, v in facts.items() if k < "client"}, sort_keys=True)
     after = json.dumps({k: v for k, v in facts.items() if k > "client"}, sort_keys=True)
-    head = f'{GENESIS}\n{before[:-1]}, "client": '.encode()
+    head = f'\n{before[:-1]}, "client": '.encode()
     tail = f", {after[1:]}\n".encode()
     for client, payload in payloads.items():
-        body = head + json.dumps(client).encode() + tail + payload
-        for place, value in zip(
-            places, (client, payload, hashlib.sha256(body).hexdigest()), strict=True
-        ):
+        last = previous.get(client, GENESIS)
+        body = last.encode() + head + json.dumps(client).encode() + tail + payload
+        own = client, payload, hashlib.sha256(body).hexdigest(), last
+        for place, value in zip(places, own, strict=True):
             row[place] = value
         yield row.copy()
 

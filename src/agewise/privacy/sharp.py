@@ -61,23 +61,30 @@ def worst_losses(rows: Array, epsilons: Array, rounding: float) -> Array:
 
     The best set for two rows is a prefix of the states sorted by the ratio of the rows.
     """
+    each = np.ravel(epsilons)
+    found = worst_each(np.broadcast_to(rows, (each.size, *rows.shape)), each, rounding)
+    return found.reshape(np.shape(epsilons))
+
+
+def worst_each(rows: Array, epsilons: Array, rounding: float) -> Array:
+    """`worst_losses` `[c]` of each of several sets of rows `[c, Y, S]` at its own classical ε."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        base = 1 / np.expm1(epsilons)  # infinite at ε = 0, 0 where there is no noise
-    room = rounding + (8 + rows.shape[1]) * _ULP
-    worst = np.zeros(np.shape(epsilons))
-    for d in range(len(rows)):
-        low = rows[d]
+        base = 1 / np.expm1(epsilons)[:, None, None]  # infinite at ε = 0, 0 where there is no noise
+    room = rounding + (8 + rows.shape[2]) * _ULP
+    worst = np.zeros(len(rows))
+    for d in range(rows.shape[1]):
+        low = np.broadcast_to(rows[:, d : d + 1], rows.shape)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(rows > 0, rows / low, -1.0)
-        order = np.argsort(-ratio, axis=1, kind="stable")
-        above = np.cumsum(np.take_along_axis(rows, order, axis=1), axis=1) * (1 + room)
-        below = np.cumsum(low[order], axis=1) * (1 - room)
+        order = np.argsort(-ratio, axis=2, kind="stable")
+        above = np.cumsum(np.take_along_axis(rows, order, axis=2), axis=2) * (1 + room)
+        below = np.cumsum(np.take_along_axis(low, order, axis=2), axis=2) * (1 - room)
         gain = above - below
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             odds = np.where(
-                gain > 0, gain / (base[..., None, None] + below), 0.0
+                gain > 0, gain / (base + below), 0.0
             )  # 0/0 cannot be: a gain needs mass
-        worst = np.maximum(worst, np.log1p(odds.max(axis=(-1, -2))))
+        worst = np.maximum(worst, np.log1p(odds.max(axis=(1, 2))))
     return np.asarray(worst * (1 + 4 * _ULP))
 
 

@@ -317,6 +317,21 @@ def settled_power(kernel: Array) -> int | None:
     return None
 
 
+def settled_powers(chains: Array) -> NDArray[np.int64]:
+    """`settled_power` of each chain of a batch `[m, S, S]`; where there is none, a huge number."""
+    alike = 1 + chains.shape[1] * np.finfo(float).eps
+    found = np.full(len(chains), np.iinfo(np.int64).max)
+    still, kernels = np.arange(len(chains)), chains
+    for exponent in range(DOUBLINGS):
+        done = (kernels.max(axis=1) <= alike * kernels.min(axis=1)).all(axis=1)
+        found[still[done]] = 2**exponent
+        still, kernels = still[~done], kernels[~done]
+        if not still.size:
+            break
+        kernels = kernels @ kernels
+    return found
+
+
 def boolean_power(edges: NDArray[np.bool_], count: int) -> NDArray[np.bool_]:
     """Return the pattern of nonzeros of the `count`-th power, by repeated squaring."""
     result = np.eye(edges.shape[0])

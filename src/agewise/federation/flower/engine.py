@@ -18,10 +18,11 @@ from agewise.federation.flower.certificates import refuse_plain_text
 from agewise.federation.flower.federation import Federation, find_nodes, not_ours
 from agewise.federation.flower.publication import Published
 from agewise.federation.flower.submission import Submission, submit
+from agewise.federation.happened import OnMissing, RunIncomplete, Step
 from agewise.federation.journal import RunFolder, how_to_retry
 from agewise.federation.one_draw import OneDraw
 from agewise.federation.result import RunResult, Watcher, conclude
-from agewise.federation.server import OnMissing, RunIncomplete, Server, Step
+from agewise.federation.server import Server
 from agewise.federation.settings import Clock, Settings, make_settings
 from agewise.federation.sources import DataSource, SimulatedRecords
 from agewise.planning import Plan

@@ -11,7 +11,7 @@ from agewise.federation.flower.commands import ask_flower
 from agewise.federation.flower.deployment import Deployment
 from agewise.federation.flower.supervisor import read_state
 from agewise.federation.flower.units import PROFILE
-from agewise.federation.server import RunIncomplete
+from agewise.federation.happened import RunIncomplete
 from agewise.progress import Progress
 from agewise.wording import listed
 

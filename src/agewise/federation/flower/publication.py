@@ -18,8 +18,8 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from agewise.federation.files import LONGEST_NAME, write_whole
+from agewise.federation.happened import RunIncomplete, Step
 from agewise.federation.one_draw import OneDraw
-from agewise.federation.server import RunIncomplete, Step
 
 STEPS, RESULT = "steps.jsonl", "result.json"
 LARGEST_RESULT = 2**28

@@ -16,7 +16,8 @@ from agewise.errors import AgewiseError
 from agewise.federation.engine import Engine, Timetable
 from agewise.federation.flower.publication import Published, Publisher, folder_in
 from agewise.federation.flower.transport import FlowerSettings, FlowerTransport, some_of
-from agewise.federation.server import RunIncomplete, Server, Step
+from agewise.federation.happened import RunIncomplete, Step
+from agewise.federation.server import Server
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded
 from agewise.privacy.ledger import LedgerDamaged

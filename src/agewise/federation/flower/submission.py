@@ -13,8 +13,8 @@ from agewise.federation.flower.commands import ask_flower, healthy
 from agewise.federation.flower.deployment import Deployment
 from agewise.federation.flower.publication import Publication, Published, folder_in
 from agewise.federation.flower.units import PROFILE
+from agewise.federation.happened import RunIncomplete, Step
 from agewise.federation.result import Watcher
-from agewise.federation.server import RunIncomplete, Step
 
 POLL = 0.5
 ASK = 5.0

@@ -25,7 +25,7 @@ from agewise.errors import InvalidInput
 from agewise.federation.flower.commands import ask_flower, healthy
 from agewise.federation.flower.deployment import REGISTERED, Deployment, busy_ports
 from agewise.federation.flower.units import PROFILE
-from agewise.federation.server import RunIncomplete
+from agewise.federation.happened import RunIncomplete
 from agewise.wording import listed
 
 PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)

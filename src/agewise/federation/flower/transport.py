@@ -22,8 +22,8 @@ from flwr.serverapp import Grid
 
 from agewise.federation.engine import Reply
 from agewise.federation.flower.client_app import RECORD, refusal_in, told
+from agewise.federation.happened import OnMissing, RunIncomplete, Step
 from agewise.federation.messages import Order
-from agewise.federation.server import OnMissing, RunIncomplete, Step
 from agewise.wording import listed
 
 POLL = 0.5

@@ -1,0 +1,44 @@
+"""What happens in a run, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from agewise.errors import AgewiseError
+from agewise.federation.statement import Statement
+from agewise.planning import Plan
+
+OnMissing = Literal["fail", "renormalise", "replan"]
+ON_MISSING: tuple[str, ...] = get_args(OnMissing)
+
+
+class RunIncomplete(AgewiseError):
+    """A run that ended without a model. What was released stays in the clients' ledgers."""
+
+    exit_code = 4
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happened: in which slot, to whom, what, and why."""
+
+    slot: int
+    client: str
+    what: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run published, and about whom.
+
+    `target` is what the model estimates: of each client its weight and collection slot.
+    """
+
+    model: float | list[float]
+    aggregate: tuple[float, ...]
+    plan: Plan
+    participants: tuple[str, ...]
+    target: tuple[tuple[str, float, int], ...]
+    statement: Statement
