@@ -19,6 +19,7 @@ from agewise.loss import cost_tables
 from agewise.loss.batch import chain_tables
 from agewise.report.drawing import COLOURS, MARKERS, save
 from agewise.scheduling import Schedule, check_schedule, exhaustive, table_objective
+from benchmarks.families import FAMILIES, HARD
 from benchmarks.recording import Row, Tables
 
 STATES = [20, 50, 100, 200]
@@ -246,6 +247,33 @@ def a_million() -> Tables:
     return {"million": rows}
 
 
+def held_out() -> Tables:
+    """Families of random tables that the search was not made for, two seeds each."""
+    rows: list[Row] = []
+    for kind, make in FAMILIES.items():
+        passes, gaps = [], []
+        for seed in (11, 12):
+            u, b = make(1_000_000, 48, np.random.default_rng(seed))
+            base = min(timed(lambda u=u, b=b: (u + b).sum())[1] for _ in range(3))  # type: ignore[misc]
+            runs = [timed(lambda u=u, b=b: aw.solve_schedule(u, b)) for _ in range(2)]  # type: ignore[misc]
+            found, seconds = min(runs, key=lambda run: run[1])
+            passes.append(seconds / base)
+            gaps.append(found.relative_gap or 0.0)
+        name = kind.replace("_", " ") + (" (hard)" if kind in HARD else "")
+        print(
+            f"{name}: {passes[0]:.1f} and {passes[1]:.1f} passes, gap {max(gaps):.1e}", flush=True
+        )
+        rows.append(
+            {
+                "1,000,000 clients × 48 slots": name,
+                "passes, first seed": passes[0],
+                "second seed": passes[1],
+                "largest relative gap": max(gaps),
+            }
+        )
+    return {"held_out": rows}
+
+
 def _solved(name: str, found: Schedule, holds: bool, passes: float, seconds: float) -> Row:
     return {
         "": name,
@@ -397,6 +425,7 @@ def main() -> Tables:
         thirty_clients,
         one_upload_a_slot,
         a_million,
+        held_out,
         a_nation,
         growth,
     )

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from benchmarks.families import FAMILIES, HARD, fading, ten_kinds
 
 import agewise as aw
 from agewise.scheduling import check_schedule, crossing, one_bias
@@ -11,94 +12,6 @@ from agewise.scheduling.one_bias import ENOUGH, PASSES, search_one_bias
 from agewise.scheduling.tables import Tables
 
 SLOTS = 12
-AGES = np.arange(SLOTS)[::-1]
-KINDS = {}
-
-
-def instance(make):
-    KINDS[make.__name__] = make
-    return make
-
-
-@instance
-def normal(m, rng):
-    return rng.random((m, SLOTS)) / m**2, rng.normal(size=(m, SLOTS)) / m
-
-
-@instance
-def large_biases(m, rng):
-    return rng.random((m, SLOTS)) / m**2, 100 * rng.normal(size=(m, SLOTS)) / m
-
-
-@instance
-def heavy_tails(m, rng):
-    return rng.random((m, SLOTS)) / m**2, rng.standard_cauchy((m, SLOTS)) / m
-
-
-@instance
-def one_sign(m, rng):
-    return rng.random((m, SLOTS)) / m, rng.random((m, SLOTS)) / m
-
-
-@instance
-def whole_numbers(m, rng):
-    return rng.integers(0, 5, (m, SLOTS)) / m, rng.integers(0, 4, (m, SLOTS)) / m
-
-
-@instance
-def ten_kinds(m, rng):
-    kind = rng.integers(10, size=m)
-    return rng.random((10, SLOTS))[kind] / m**2, rng.normal(size=(10, SLOTS))[kind] / m
-
-
-@instance
-def no_costs(m, rng):
-    return np.zeros((m, SLOTS)), rng.normal(size=(m, SLOTS)) / m
-
-
-@instance
-def no_biases(m, rng):
-    return rng.random((m, SLOTS)) / m**2, np.zeros((m, SLOTS))
-
-
-@instance
-def fading(m, rng):
-    kept = np.exp(-rng.random((m, 1)) * AGES)
-    return (1 + 5 * kept**2) / m**2 * (1 + rng.random((m, 1))), (1 - kept) * rng.normal(
-        size=(m, 1)
-    ) / m
-
-
-@instance
-def fading_of_unequal_weight(m, rng):
-    kept = np.exp(-rng.random((m, 1)) * AGES)
-    weight = rng.pareto(1.2, (m, 1))
-    weight /= weight.sum()
-    return weight**2 * (1 + 5 * kept**2), weight * (1 - kept) * rng.normal(size=(m, 1))
-
-
-@instance
-def sorted_rows(m, rng):
-    return np.sort(rng.random((m, 1)), axis=0) * rng.random((m, SLOTS)) / m**2, np.sort(
-        rng.normal(size=(m, 1)), axis=0
-    ) * rng.random((m, SLOTS)) / m
-
-
-@instance
-def every_hundredth_is_large(m, rng):
-    large = np.where(np.arange(m) % 100 == 0, 50, 1)[:, None]
-    return rng.random((m, SLOTS)) / m**2, large * rng.random((m, SLOTS)) / m
-
-
-@instance
-def forbidden_slots(m, rng):
-    u, b = normal(m, rng)
-    u[rng.random(u.shape) < 0.3] = np.inf
-    u[:, 0] = np.where(np.isfinite(u).any(axis=1), u[:, 0], 0.5 / m**2)
-    return u, b
-
-
-HARD = ("large_biases", "heavy_tails", "no_costs")
 
 
 @pytest.fixture
@@ -130,11 +43,11 @@ def looks(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_few_looks_are_enough_whatever_the_instance(kind, seed, looks):
     clients = 30_000
-    u, b = KINDS[kind](clients, np.random.default_rng(seed))
+    u, b = FAMILIES[kind](clients, SLOTS, np.random.default_rng(seed))
     found = aw.solve_schedule(u, b)
     # Where few rows leave more than all others make up for, it starts again with each side of them.
     again = 3 if kind in HARD else 1
@@ -144,10 +57,10 @@ def test_few_looks_are_enough_whatever_the_instance(kind, seed, looks):
     assert check_schedule(found, u, b).holds
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FAMILIES)
 def test_the_bound_is_that_of_bisection(kind, monkeypatch):
     clients = 3000
-    u, b = KINDS[kind](clients, np.random.default_rng(7))
+    u, b = FAMILIES[kind](clients, SLOTS, np.random.default_rng(7))
     bisected = search_one_bias(Tables(u, b), None, None)
     monkeypatch.setattr(one_bias, "SAMPLE", 100)
     found = search_one_bias(Tables(u, b), None, None)
@@ -157,7 +70,7 @@ def test_the_bound_is_that_of_bisection(kind, monkeypatch):
 
 def test_groups_are_split_as_single_clients_are(monkeypatch):
     rng = np.random.default_rng(3)
-    u, b = ten_kinds(2000, rng)
+    u, b = ten_kinds(2000, SLOTS, rng)
     counts = rng.integers(1, 50, 2000)
     bisected = search_one_bias(Tables(u, b), counts, None)
     monkeypatch.setattr(one_bias, "SAMPLE", 100)
@@ -169,7 +82,7 @@ def test_groups_are_split_as_single_clients_are(monkeypatch):
 
 def test_streams_give_what_arrays_do(monkeypatch):
     monkeypatch.setattr(one_bias, "SAMPLE", 100)
-    u, b = fading(3000, np.random.default_rng(1))
+    u, b = fading(3000, SLOTS, np.random.default_rng(1))
 
     def blocks():
         for start in range(0, 3000, 700):
@@ -181,10 +94,10 @@ def test_streams_give_what_arrays_do(monkeypatch):
     assert stream.objective == pytest.approx(whole.objective, rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FAMILIES)
 def test_changes_say_what_is_chosen_at_every_multiplier(kind):
     rng = np.random.default_rng(5)
-    u, b = KINDS[kind](200, rng)
+    u, b = FAMILIES[kind](200, SLOTS, rng)
     rows = Rows(u, b, rng.integers(1, 4, 200).astype(float))
     reach = float(np.abs(b).sum()) + 1e-3
     low, high = -reach, reach

@@ -15,6 +15,35 @@ WIDER = 24
 """How often a bracket is made eight times as wide."""
 
 
+@dataclass(frozen=True)
+class Split:
+    """Clients of each row in one column or another: how many `stay` in the first, or have `moved`.
+
+    `cost` and `bias` are Σ u and Σ b of all of them.
+    """
+
+    first: NDArray[np.intp]
+    second: NDArray[np.intp]
+    stay: NDArray[np.int64]
+    moved: NDArray[np.int64]
+    cost: float
+    bias: float
+
+    @property
+    def columns(self) -> NDArray[np.intp]:
+        """The column that most clients of each row take; of two, the first in the tables."""
+        ahead = (self.moved > self.stay) | ((self.moved == self.stay) & (self.second < self.first))
+        return np.where(ahead, self.second, self.first)
+
+    def allocation(self, slots: int) -> NDArray[np.int64]:
+        """How many clients of each row take each column, `[m, T]`."""
+        share = np.zeros((len(self.first), slots), dtype=np.int64)
+        rows = np.arange(len(self.first))
+        share[rows, self.first] += self.stay
+        share[rows, self.second] += self.moved
+        return share
+
+
 @dataclass(eq=False)
 class Rows:
     """Rows of the tables with how many clients each stands for, small enough to look at often."""
@@ -79,33 +108,30 @@ class Rows:
         low, high = self.crossing(0.0, 1.0)
         values = [self.bound(at) for at in (low, high)]
         at = low if values[0] >= values[1] else high
-        share = self.between(low, high, at)
-        bias = float((share * self.b).sum())
-        cost = float((share * np.where(share > 0, self.u, 0)).sum())
-        objective = cost + bias**2
+        split = self.between(low, high, at)
+        objective = split.cost + split.bias**2
         return Schedule(
-            share.argmax(axis=1),
+            split.columns,
             objective,
             min(max(values), objective),
             1,
             np.array([at]),
-            allocation=share if grouped else None,
+            allocation=split.allocation(self.u.shape[1]) if grouped else None,
         )
 
     def bound(self, at: float) -> float:
         least = (self.u + (2 * at) * self.b).min(axis=1)
         return math.fsum((least * self.weight).tolist()) - at * at
 
-    def between(self, low: float, high: float, wanted: float) -> NDArray[np.int64]:
-        """How many clients of each row take each column, so that Σ b comes closest to `wanted`.
+    def between(self, low: float, high: float, wanted: float) -> Split:
+        """Which clients of each row take which column, so that Σ b comes closest to `wanted`.
 
         At two neighbouring λ different columns are best for a few rows; their clients are moved
         from one to the other, largest steps first, as far as that does not overshoot.
         """
         rows = np.arange(len(self.u))
-        share = np.zeros(self.u.shape, dtype=np.int64)
         first, second = self.choose(low), self.choose(high)
-        share[rows, first] = self.weight.astype(np.int64)
+        moved = np.zeros(len(rows), dtype=np.int64)
         missing = wanted - self.bias(first)
         step = self.b[rows, second] - self.b[rows, first]
         moving = np.flatnonzero(step != 0)
@@ -118,7 +144,11 @@ class Rows:
                 continue
             before = np.cumsum(self.weight[those]) - self.weight[those]
             own = np.clip(moves - before, 0, self.weight[those]).astype(np.int64)
-            share[those, first[those]] -= own
-            share[those, second[those]] += own
+            moved[those] = own
             missing -= int(own.sum()) * by
-        return share
+        stay = self.weight - moved
+        bias = self.b[rows, first] * stay + self.b[rows, second] * moved
+        cost = self.u[rows, first] * stay + np.where(moved > 0, self.u[rows, second], 0.0) * moved
+        return Split(
+            first, second, stay.astype(np.int64), moved, float(cost.sum()), float(bias.sum())
+        )

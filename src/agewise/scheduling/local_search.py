@@ -17,6 +17,9 @@ OCTAVES = 16
 
 ROUNDS = 200
 
+MANY = 20_000
+"""Clients beyond which sums have more digits than floats, but are not exact."""
+
 
 def improve(
     u: Array, b: Array, columns: NDArray[np.intp], multipliers: Array, *, thorough: bool = True
@@ -80,5 +83,9 @@ def _cheap_moves(
 
 def _objective(u: Array, b: Array, columns: NDArray[np.intp]) -> float:
     rows = np.arange(len(u))
-    bias = [math.fsum(column) for column in b[rows, columns].T.tolist()]  # which may cancel out
+    if len(u) > MANY:
+        exact = np.longdouble  # biases may cancel out
+        bias = b[rows, columns].sum(axis=0, dtype=exact)
+        return float(u[rows, columns].sum(dtype=exact) + (bias * bias).sum())
+    bias = [math.fsum(column) for column in b[rows, columns].T.tolist()]
     return math.fsum([*u[rows, columns].tolist(), *(one * one for one in bias)])

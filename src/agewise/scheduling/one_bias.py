@@ -190,9 +190,11 @@ class _Search:
         return one
 
     def active(self) -> NDArray[np.intp]:
-        """The rows that choose differently on both sides."""
+        """The rows that choose differently on both sides; if they are most of them, all."""
         left, right = self.sides()
-        return np.flatnonzero(left.columns != right.columns)
+        rows = np.flatnonzero(left.columns != right.columns)
+        most = self.tables.in_memory and len(rows) > 0.5 * self.tables.clients
+        return np.arange(self.tables.clients) if most else rows
 
     def finish(self, active: NDArray[np.intp], counts: NDArray[np.int64] | None) -> Schedule:
         """The best λ, from all changes between both sides; rows that change near it mend Σ b."""
@@ -278,6 +280,8 @@ class _At:
 def _rows_of(tables: Tables, which: NDArray[np.intp], weight: Array) -> Rows:
     """Some rows of the tables."""
     if tables.in_memory:
+        if len(which) == tables.clients:  # as they are: a copy takes as long as some looks
+            return Rows(tables.u, tables.b[:, :, 0], weight)
         return Rows(tables.u[which], tables.b[which, :, 0], weight[which])
     parts = []
     for first, u, b in tables.blocks():
@@ -315,15 +319,15 @@ def _make_up(
     rows = np.arange(len(picked))
     chosen = known.columns[picked]
     rest = known.bias - some.bias(chosen) - known.at  # what the rows' Σ b has to cancel
-    share = some.between(*ends, -rest)
+    split = some.between(*ends, -rest)
     spent = float((some.u[rows, chosen] * some.weight).sum())
-    total = known.bias - some.bias(chosen) + float((share * some.b).sum())
-    cost = known.cost - spent + float((share * np.where(share > 0, some.u, 0)).sum())
+    total = known.bias - some.bias(chosen) + split.bias
+    cost = known.cost - spent + split.cost
     columns = known.columns.copy()
-    columns[picked] = share.argmax(axis=1)
+    columns[picked] = split.columns
     allocation = None
     if counts is not None:
         allocation = np.zeros((len(columns), some.u.shape[1]), dtype=np.int64)
         allocation[np.arange(len(columns)), columns] = counts
-        allocation[picked] = share
+        allocation[picked] = split.allocation(some.u.shape[1])
     return Schedule(columns, cost + total**2, None, 0, allocation=allocation)
