@@ -54,10 +54,13 @@ def main() -> Tables:
     aw.run(few)  # what is done once
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
+        kept = {"ledgers": place / "all.ledger", "policy": aw.Policy(9.0)}
         for name, chosen, choices in (
             ("seeded stand-in, in memory", plan, {"rng": np.random.default_rng(1)}),
             ("OpenDP noise, in memory", plan, {}),
             ("OpenDP noise, accounts in one file", plan, {"folder": place / "run"}),
+            ("the same, ledgers that outlive the run", plan, {**kept, "starts_at": 0}),
+            ("again on these ledgers", plan, {**kept, "starts_at": 100}),
             ("OpenDP noise, a ledger file each", few, {"ledgers": place / "each"}),
         ):
             number, begun = len(chosen.assignments), time.perf_counter()

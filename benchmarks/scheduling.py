@@ -247,6 +247,35 @@ def a_million() -> Tables:
     return {"million": rows}
 
 
+def plans_of_objects() -> Tables:
+    """Clients as objects, no two alike, from a problem to a plan with its proof."""
+    rows: list[Row] = []
+    for estimator in ("best", "plain", "propagated"):
+        for clients in (1_000, 10_000):
+            rates = np.random.default_rng(0).uniform(0.05, 0.45, (clients, 2)).tolist()
+            members = [
+                aw.Client(f"client {i}", aw.birth_death(rate[0], rate[1], STATES), samples=100)
+                for i, rate in enumerate(rates)
+            ]
+            problem = aw.Problem(members, 48, 0.5, estimator=estimator)
+            plan, seconds = timed(lambda p=problem: aw.plan(p))  # type: ignore[misc]
+            print(
+                f"{clients} clients that differ, {estimator}: planned in {seconds:.1f} s",
+                flush=True,
+            )
+            rows.append(
+                {
+                    "clients, no two alike": clients,
+                    "slots": 48,
+                    "estimator": estimator,
+                    "relative gap": plan.relative_gap or 0.0,
+                    "clients per second": clients / seconds,
+                    "seconds": seconds,
+                }
+            )
+    return {"plans": rows}
+
+
 def held_out() -> Tables:
     """Families of random tables that the search was not made for, two seeds each."""
     rows: list[Row] = []
@@ -424,6 +453,7 @@ def main() -> Tables:
         small_problems,
         thirty_clients,
         one_upload_a_slot,
+        plans_of_objects,
         a_million,
         held_out,
         a_nation,
