@@ -19,7 +19,7 @@ from agewise.federation.happened import Outcome, RunIncomplete, Step
 from agewise.federation.journal import RECORD, STATEMENT, RunFolder
 from agewise.federation.one_draw import Sum
 from agewise.federation.server import Server
-from agewise.federation.sources import DataSource, Simulated, SimulatedRecords, present_means
+from agewise.federation.sources import DataSource, Simulated, SimulatedRecords, present_sum
 from agewise.federation.statement import Statement, published
 from agewise.federation.training import training_of
 from agewise.learning import RidgeModel, judged
@@ -237,14 +237,11 @@ def _realised(
     trained = is_trained(problem)
     if trained and problem.rounds != 1:
         return None  # no round of a training has a loss of its own
-    names, weights, slots = zip(*outcome.target, strict=True)
     seeds = source.seeds if isinstance(source, Simulated) else None
-    if seeds is None and not all(isinstance(source(name), SimulatedRecords) for name in names):
+    records = (source(name) for name, _, _ in outcome.target)
+    if seeds is None and not all(isinstance(one, SimulatedRecords) for one in records):
         return None  # what real records are now is nobody's business
-    collected = dict(zip(names, slots, strict=True))
-    present = present_means(problem, source, collected, seeds)  # type: ignore[arg-type]
-    means = np.stack([present[name] for name in names])
-    truth = np.asarray(weights) @ means
+    truth = present_sum(problem, source, outcome.target, seeds)  # type: ignore[arg-type]
     off = np.asarray(outcome.aggregate) - truth
     if trained:
         errors = [np.square(one.first @ off).sum() for one in rehearsals(problem)]

@@ -55,8 +55,7 @@ class Server:
         self.closed = 0
         self.failure: str | None = None
         self._targets = {c.name: plan.problem.target_of(c) for c in plan.problem.clients}
-        self._states = plan.problem.clients[0].process.states
-        self._width = plan.problem.learner.table(self._states).shape[1]
+        self._width = plan.problem.width
         self._clients = {c.name: c for c in plan.problem.clients}
         self.refused: dict[str, str] = {}
         self._issued: dict[tuple[str, str], Assignment] = {}
@@ -132,6 +131,7 @@ class Server:
             or first.plan != self.digest
             or first.noise != "client"  # means without noise are held to their range one by one
             or values.shape != (len(names), self._width)
+            or self._width > LARGEST_MESSAGE // 100  # it may be too large for a message
             or not np.isfinite(values).all()
             or len(set(names)) < len(names)
             or set(map(self._kinds.get, names)) != {kind}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -185,35 +185,36 @@ def present_mean(
     return records.present_of_all(collect_at, aggregate_at, client.samples, client.members, table)
 
 
-def present_means(
+def present_sum(
     problem: Problem,
     source: Callable[[str], SimulatedRecords],
-    collected: Mapping[str, int],
+    target: Iterable[tuple[str, float, int]],
     seeds: Seeds | None = None,
-) -> dict[str, Array]:
-    """What clients' simulated records, collected in these slots, mean in the aggregation slot.
+) -> Array:
+    """Σ weight × what clients' simulated records mean in the aggregation slot, `[d]`.
 
-    With `seeds`, all are drawn with these, but for those of gateways, and `source` gives the rest.
+    `target` has the name, the weight and the slot of collection of each. With `seeds`, all are
+    drawn with these, but for those of gateways, and `source` gives the rest.
     """
-    last, present = problem.aggregate_at, dict[str, Array]()
-    groups: dict[Any, list[Client]] = {}
-    table_of = problem.learner.table
-    for client in problem.clients:
-        slot = collected.get(client.name)
-        if slot is None:
-            continue
+    last, total = problem.aggregate_at, np.zeros(problem.width)
+    clients = {client.name: client for client in problem.clients}
+    groups: dict[Any, list[tuple[str, float]]] = {}
+    for name, weight, slot in target:
+        client = clients[name]
         if seeds is not None and client.members == 1:
-            groups.setdefault((likeness(client), slot), []).append(client)
+            groups.setdefault((likeness(client), slot), []).append((name, weight))
         else:
-            table = table_of(client.process.states)
-            present[client.name] = present_mean(source(client.name), client, slot, last, table)
+            table = problem.learner.table(client.process.states)
+            total += weight * present_mean(source(name), client, slot, last, table)
     for (_, slot), alike in groups.items():
-        table = table_of(alike[0].process.states)
-        for start in range(0, len(alike), 1000):
-            names = [client.name for client in alike[start : start + 1000]]
-            means = present_of_each(alike[0], names, seeds, slot, last, table)  # type: ignore[arg-type]
-            present.update(zip(names, means, strict=True))
-    return present
+        names, weights = zip(*alike, strict=True)
+        client = clients[names[0]]
+        table = problem.learner.table(client.process.states)
+        for start in range(0, len(names), 1000):
+            part = slice(start, start + 1000)
+            means = present_of_each(client, names[part], seeds, slot, last, table)  # type: ignore[arg-type]
+            total += np.asarray(weights[part]) @ means
+    return total
 
 
 class Simulated:
