@@ -19,7 +19,6 @@ from agewise.loss import cost_tables
 from agewise.loss.batch import chain_tables
 from agewise.report.drawing import COLOURS, MARKERS, save
 from agewise.scheduling import Schedule, check_schedule, exhaustive, table_objective
-from benchmarks.families import FAMILIES, HARD
 from benchmarks.recording import Row, Tables
 
 STATES = [20, 50, 100, 200]
@@ -247,62 +246,6 @@ def a_million() -> Tables:
     return {"million": rows}
 
 
-def plans_of_objects() -> Tables:
-    """Clients as objects, no two alike, from a problem to a plan with its proof."""
-    rows: list[Row] = []
-    for estimator in ("best", "plain", "propagated"):
-        for clients in (1_000, 10_000):
-            rates = np.random.default_rng(0).uniform(0.05, 0.45, (clients, 2)).tolist()
-            members = [
-                aw.Client(f"client {i}", aw.birth_death(rate[0], rate[1], STATES), samples=100)
-                for i, rate in enumerate(rates)
-            ]
-            problem = aw.Problem(members, 48, 0.5, estimator=estimator)
-            plan, seconds = timed(lambda p=problem: aw.plan(p))  # type: ignore[misc]
-            print(
-                f"{clients} clients that differ, {estimator}: planned in {seconds:.1f} s",
-                flush=True,
-            )
-            rows.append(
-                {
-                    "clients, no two alike": clients,
-                    "slots": 48,
-                    "estimator": estimator,
-                    "relative gap": plan.relative_gap or 0.0,
-                    "clients per second": clients / seconds,
-                    "seconds": seconds,
-                }
-            )
-    return {"plans": rows}
-
-
-def held_out() -> Tables:
-    """Families of random tables that the search was not made for, two seeds each."""
-    rows: list[Row] = []
-    for kind, make in FAMILIES.items():
-        passes, gaps = [], []
-        for seed in (11, 12):
-            u, b = make(1_000_000, 48, np.random.default_rng(seed))
-            base = min(timed(lambda u=u, b=b: (u + b).sum())[1] for _ in range(3))  # type: ignore[misc]
-            runs = [timed(lambda u=u, b=b: aw.solve_schedule(u, b)) for _ in range(2)]  # type: ignore[misc]
-            found, seconds = min(runs, key=lambda run: run[1])
-            passes.append(seconds / base)
-            gaps.append(found.relative_gap or 0.0)
-        name = kind.replace("_", " ") + (" (hard)" if kind in HARD else "")
-        print(
-            f"{name}: {passes[0]:.1f} and {passes[1]:.1f} passes, gap {max(gaps):.1e}", flush=True
-        )
-        rows.append(
-            {
-                "1,000,000 clients × 48 slots": name,
-                "passes, first seed": passes[0],
-                "second seed": passes[1],
-                "largest relative gap": max(gaps),
-            }
-        )
-    return {"held_out": rows}
-
-
 def _solved(name: str, found: Schedule, holds: bool, passes: float, seconds: float) -> Row:
     return {
         "": name,
@@ -453,9 +396,7 @@ def main() -> Tables:
         small_problems,
         thirty_clients,
         one_upload_a_slot,
-        plans_of_objects,
         a_million,
-        held_out,
         a_nation,
         growth,
     )
