@@ -91,7 +91,10 @@ AGED = {
     "imports": "import agewise as aw, secrets, json\nfrom agewise.federation.server import Server\n"
     "from agewise.federation.flower.transport import introductions",
     "setup": "plan = aw.plan(aw.load_scenario({scenario!r})); "
-    "names = {{n: v[0] for n, v in introductions(grid, set(grid.get_node_ids())).items()}}",
+    "names = dict()\n"
+    "    while len(names) < {nodes}:  # on two cores twenty processes take long to start\n"
+    "        asked = introductions(grid, set(grid.get_node_ids()) - set(names))\n"
+    "        names |= {{n: v[0] for n, v in asked.items()}}",
     "before": 'server = Server(plan, f"bench-{number}-{secrets.token_hex(4)}"); '
     "orders = {o.client: o for s in range(1, plan.problem.aggregate_at + 1) for o in server.orders(s)}",
     "message": 'Message(RecordDict({"agewise": ConfigRecord({"order": '
@@ -139,7 +142,7 @@ def overhead(folder: Path, nodes: int, rounds: int, turns: int) -> list[Row]:
     deployment = init_deployment(own, problem, tls=True, policy=aw.Policy())
     scenario = folder / f"{nodes}.toml"
     scenario.write_text(aw.dump_scenario(problem), encoding="utf-8")
-    parts = {**AGED, "setup": AGED["setup"].format(scenario=str(scenario))}
+    parts = {**AGED, "setup": AGED["setup"].format(scenario=str(scenario), nodes=nodes)}
     client = "from agewise.federation.flower import client_app\n\napp = client_app.app\n"
     plain = write_app(folder, f"plain{nodes}", PLAIN, PLAIN_CLIENT, nodes, rounds)
     aged = write_app(folder, f"aged{nodes}", parts, client, nodes, rounds)

@@ -98,7 +98,7 @@ class SlotTable:
     that depends on a model.
     """
 
-    rows: SlotRows
+    rows: SlotRows  #: what the tables below are of, by distinct age
     delta: Array
     sensitivity: Array
     scale: Array
