@@ -93,7 +93,3 @@ def forbidden_slots(m: int, slots: int, rng: np.random.Generator) -> Pair:
     u[rng.random(u.shape) < 0.3] = np.inf
     u[:, 0] = np.where(np.isfinite(u).any(axis=1), u[:, 0], 0.5 / m**2)
     return u, b
-
-
-HARD = ("large_biases", "heavy_tails", "no_costs")
-"""Where the optimum is next to nothing, or few rows outweigh all others."""

@@ -29,7 +29,7 @@ from agewise.scheduling.enumeration import best_within
 from agewise.scheduling.exhaustive import exhaustive, table_objective
 from agewise.scheduling.local_search import improve
 from agewise.scheduling.mixture import STEPS, search_multipliers
-from agewise.scheduling.one_bias import ENOUGH, search_one_bias
+from agewise.scheduling.one_bias import ENOUGH, SAMPLE, search_one_bias
 from agewise.scheduling.schedule import Leaf, Schedule
 from agewise.scheduling.tables import (
     Stream,
@@ -171,7 +171,10 @@ def _polish(
     if schedule.multipliers is None or schedule.lower_bound is None:
         return schedule
     try:
-        if (schedule.relative_gap or 0.0) > ENOUGH or tables.clients <= FINISH_CLIENTS:
+        closed = tables.dimensions == 1 and tables.clients > SAMPLE  # as far as moves can
+        if not closed and (
+            (schedule.relative_gap or 0.0) > ENOUGH or tables.clients <= FINISH_CLIENTS
+        ):
             columns, objective = improve(
                 tables.u,
                 tables.b,

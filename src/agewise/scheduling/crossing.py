@@ -7,49 +7,109 @@ two lines cross. All changes between two λ, sorted, give Σ b everywhere in bet
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
 
-Chosen = tuple[NDArray[np.intp], NDArray[np.intp]]
+Columns = NDArray[np.intp]
+Part = tuple[Array, NDArray[np.intp], Columns, Columns]
+Result = TypeVar("Result")
 
 ROWS = 5_000
 """Rows whose values are held at once."""
 
-SOME = 1_000
+MANY = 6
+"""Parts of so many rows that are worth two threads."""
+
+SOME = 500
 """Rows of which all changes are looked for at once."""
+
+FEW = 250
+"""Rows that say where others are likely to meet."""
+
+ROOM = 0.1
+"""The part of all that changes that those few may be wrong by."""
+
+STEPS = 30
+"""How often two λ are brought together before all changes between them are looked for."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """At which λ rows change their choice, in rising order, and by how much Σ b falls there."""
+    """At which λ rows change from one column to another, in rising order; Σ b changes by `step`."""
 
     at: Array
     row: NDArray[np.intp]
+    first: Columns
+    last: Columns
     step: Array
 
-    def crossing(self, start: float, low: float, high: float) -> tuple[float, int]:
-        """Where Σ b = λ, if that is `start` at the lower end; and the next change there or above.
+    def crossing(
+        self, start: float, ends: tuple[float, float], slope: float = 1.0
+    ) -> tuple[float, int]:
+        """Where Σ b = `slope`·λ, if that is `start` at the lower end; and the next change there.
 
         Σ b − λ falls, so there is one such place: within a change, or between two.
         """
         after = start + np.cumsum(self.step)
         before = np.concatenate([[start], after[:-1]])
-        passed = int(np.searchsorted(-(before - self.at), 0.0))  # changes with Σ b above λ still
-        if passed and after[passed - 1] <= self.at[passed - 1]:
+        passed = int(np.searchsorted(-(before - slope * self.at), 0.0))  # Σ b is above λ still
+        if passed and after[passed - 1] <= slope * self.at[passed - 1]:
             return float(self.at[passed - 1]), passed - 1
+        low = ends[0] if passed == 0 else float(self.at[passed - 1])
         between = start if passed == 0 else float(after[passed - 1])
-        return float(np.clip(between, low, high)), passed
+        return float(np.clip(between / slope, low, ends[1])) if slope else low, passed
+
+    def expected(
+        self, above: float, below: float, ends: tuple[float, float], slope: float
+    ) -> tuple[float, float]:
+        """Two λ with the meeting of all rows likely in between, if these are some of them.
+
+        Σ b of all falls from `above` to `below`. Rows that tie there are in between as well.
+        """
+        fall = above - below
+        own = -float(self.step.sum())
+        scaled = replace(self, step=self.step * (fall / own if own else 1.0))
+        low, high = (scaled.crossing(above + room * fall, ends, slope)[0] for room in (-ROOM, ROOM))
+        nudge = 1e-13 * max(abs(low), abs(high))
+        return low - nudge, high + nudge
 
 
-ASIDE = 0.05
-"""By which part of what is between them a step goes beyond where it expects to meet."""
+@dataclass(frozen=True)
+class Meeting:
+    """Where Σ b meets λ, all changes near it, which of them is next, and what is chosen before."""
 
-STEPS = 20
-"""How often two λ are brought together before all changes between them are looked for."""
+    at: float
+    changes: Changes
+    place: int
+    columns: Columns
+    """The choice of every row before the first of the changes."""
+
+    def window(self, around: int) -> tuple[int, int]:
+        """From which change to which: those that tie at the place, and some around it."""
+        room = 1e-13 * abs(self.at)
+        low = int(np.searchsorted(self.changes.at, self.at - room, "left"))
+        high = int(np.searchsorted(self.changes.at, self.at + room, "right"))
+        last = self.changes.at.size
+        return max(0, min(low, self.place - around)), min(last, max(high, self.place + around))
+
+    def rows(self, low: int, high: int) -> NDArray[np.intp]:
+        """The rows that some of the changes are about, in order."""
+        changing = np.zeros(self.columns.size, dtype=np.bool_)
+        changing[self.changes.row[low:high]] = True
+        return np.flatnonzero(changing)
+
+    def before(self, change: int) -> Columns:
+        """The choice of every row before one of the changes."""
+        columns = self.columns.copy()
+        columns[self.changes.row[:change]] = self.changes.last[:change]
+        return columns
 
 
 def meeting(
@@ -57,61 +117,60 @@ def meeting(
     b: Array,
     weight: Array,
     ends: tuple[float, float],
-    chosen: Chosen,
+    chosen: tuple[Columns, Columns],
     bias: tuple[float, float],
-) -> tuple[float, Changes, int]:
-    """Where Σ b = λ between two λ at which rows choose as `chosen`, and Σ b of all is `bias`.
+    slope: float = 1.0,
+) -> Meeting:
+    """Where Σ b = `slope`·λ between two λ at which rows choose as `chosen`, and Σ b is `bias`.
 
-    Also the changes near it, and which one comes next there. Rows that choose the same on both
-    sides are left behind, so each step looks at fewer, or at fewer columns of them.
+    Few rows say where that is likely to be; rows that choose the same on both sides of there are
+    left behind, so each step looks at fewer.
     """
-    (low, high), (first, last), (above, below) = ends, chosen, bias
-    rows = np.flatnonzero(first != last)
-    fall, stuck, lowered = _fall(b, weight, rows, first, last), 0, False
-    for _ in range(STEPS if rows.size > SOME else 0):
-        over, under = above - low, high - below  # by how much Σ b is above and below λ
-        part = over / (over + under or 1.0)
-        part = part - ASIDE if part > 0.5 else part + ASIDE  # so that both ends come near
-        if stuck:  # it may be much nearer to the other end than it seems
-            near = 0.5 * 0.1 ** (stuck * (stuck + 1) / 2)
-            part = near if lowered else 1 - near
-        at = low + part * (high - low)
-        if not low < at < high:
+    (low, high), (above, below) = ends, bias
+    columns, rows = chosen[0].copy(), np.flatnonzero(chosen[0] != chosen[1])
+    first, last = chosen[0][rows], chosen[1][rows]
+    for _ in range(STEPS):
+        before = rows.size
+        if before <= SOME:
             break
-        picked = first.copy()
-        picked[rows] = _choices(u, b, rows, at)
-        here = above + float(((b[rows, picked[rows]] - b[rows, first[rows]]) * weight[rows]).sum())
-        lowered = here < at
-        if not lowered:
-            low, first, above = at, picked, here
-        else:
-            high, last, below = at, picked, here
-        rows = rows[first[rows] != last[rows]]
-        before, fall = fall, _fall(b, weight, rows, first, last)
-        stuck = stuck + 1 if fall > 0.95 * before else 0
-        if stuck > 5 or rows.size <= SOME:
-            break  # those that are left tie, or are few
+        some = slice(None, None, max(1, before // FEW))
+        ends, both = (low, high), (first[some], last[some])
+        few = changes_between(u, b, weight, ends, rows[some], both)
+        for at in few.expected(above, below, ends, slope):
+            if not low < at < high:
+                continue
+            picked = _choices(u, b, rows, at)
+            steps = (b[rows, picked] - b[rows, first]) * weight[rows]
+            here = above + float(steps.sum())
+            if here >= slope * at:
+                low, first, above = at, picked, here
+            else:
+                high, last, below = at, picked, here
+            left = first != last
+            columns[rows] = first
+            rows, first, last = rows[left], first[left], last[left]
+        if rows.size == before:
+            break  # those that are left tie
     changes = changes_between(u, b, weight, (low, high), rows, (first, last))
-    at, place = changes.crossing(above, low, high)
-    return at, changes, place
+    at, place = changes.crossing(above, (low, high), slope)
+    return Meeting(at, changes, place, columns)
 
 
-def _fall(
-    b: Array,
-    weight: Array,
-    rows: NDArray[np.intp],
-    first: NDArray[np.intp],
-    last: NDArray[np.intp],
-) -> float:
-    return float(((b[rows, first[rows]] - b[rows, last[rows]]) * weight[rows]).sum())
+def _choices(u: Array, b: Array, rows: NDArray[np.intp], at: float) -> Columns:
+    def work(part: NDArray[np.intp]) -> Columns:
+        return np.asarray((u[part] + (2 * at) * b[part]).argmin(axis=1))
+
+    return np.concatenate(_in_parts(work, rows))
 
 
-def _choices(u: Array, b: Array, rows: NDArray[np.intp], at: float) -> NDArray[np.intp]:
-    picked = np.empty(rows.size, dtype=np.intp)
-    for start in range(0, rows.size, ROWS):
-        part = rows[start : start + ROWS]
-        picked[start : start + ROWS] = (u[part] + (2 * at) * b[part]).argmin(axis=1)
-    return picked
+def _in_parts(work: Callable[..., Result], *arrays: NDArray[np.intp]) -> list[Result]:
+    """Some rows at a time; two parts at once if there are many."""
+    starts = range(0, max(1, arrays[0].size), ROWS)
+    parts = [[one[start : start + ROWS] for one in arrays] for start in starts]
+    if len(parts) < MANY:
+        return [work(*part) for part in parts]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(lambda part: work(*part), parts))
 
 
 def changes_between(
@@ -120,27 +179,30 @@ def changes_between(
     weight: Array,
     ends: tuple[float, float],
     rows: NDArray[np.intp],
-    chosen: Chosen,
+    chosen: tuple[Columns, Columns],
 ) -> Changes:
-    """The changes of some rows between two λ, at which they choose the columns `chosen`."""
-    parts = [
-        _changes(u, b, rows[start : start + ROWS], ends, chosen)
-        for start in range(0, max(1, rows.size), ROWS)
-    ]
-    at, row, step = (np.concatenate(one) for one in zip(*parts, strict=True))
-    order = np.argsort(at, kind="stable")
-    return Changes(at[order], row[order], (step * weight[row])[order])
+    """The changes of some rows between two λ, at which those choose the columns `chosen`."""
+
+    def work(*part: NDArray[np.intp]) -> Part:
+        return _changes(u, b, ends, *part)
+
+    parts = _in_parts(work, rows, *chosen)
+    at, row, first, last = (np.concatenate(one) for one in zip(*parts, strict=True))
+    start = b[row, first]
+    order = np.lexsort((-start, at))  # of one row, the larger b first
+    step = (b[row, last] - start) * weight[row]
+    return Changes(at[order], row[order], first[order], last[order], step[order])
 
 
 def _changes(
     u: Array,
     b: Array,
-    rows: NDArray[np.intp],
     ends: tuple[float, float],
-    chosen: Chosen,
-) -> tuple[Array, NDArray[np.intp], Array]:
-    first, last = (one[rows] for one in chosen)
-    found: list[tuple[Array, NDArray[np.intp], Array]] = [(np.empty(0), rows[:0], np.empty(0))]
+    rows: NDArray[np.intp],
+    first: Columns,
+    last: Columns,
+) -> Part:
+    found = [(np.empty(0), rows[:0], first[:0], last[:0])]
     while rows.size:
         fall = b[rows, last] - b[rows, first]
         falls = fall < 0  # but for columns that are the same, or the same to rounding
@@ -154,9 +216,9 @@ def _changes(
         inside = (b[rows, picked] < b[rows, first]) & (b[rows, picked] > b[rows, last])
         inside &= values[lies, picked] < np.minimum(values[lies, first], values[lies, last])
         whole = ~inside
-        found.append((at[whole], rows[whole], fall[whole]))
+        found.append((at[whole], rows[whole], first[whole], last[whole]))
         rows, middle = rows[inside], picked[inside]
         first, last = np.append(first[inside], middle), np.append(middle, last[inside])
         rows = np.append(rows, rows)
-    at, row, step = (np.concatenate(one) for one in zip(*found, strict=True))
-    return at, row, step
+    at, row, begin, end = (np.concatenate(one) for one in zip(*found, strict=True))
+    return at, row, begin, end

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
+from agewise.scheduling.crossing import Columns, Meeting, meeting
 from agewise.scheduling.schedule import Schedule
 
-WIDER = 24
-"""How often a bracket is made eight times as wide."""
+Side = tuple[float, Columns, float]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,12 @@ class Rows:
     b: Array
     weight: Array
 
-    def of(self, which: NDArray[np.bool_]) -> Rows:
+    def of(self, rows: NDArray[np.intp], columns: Columns) -> tuple[Array, Array]:
+        """u and b of some rows, each in its column."""
+        return self.u[rows, columns], self.b[rows, columns]
+
+    def only(self, which: NDArray[np.bool_]) -> Rows:
+        """Some of the rows."""
         return Rows(self.u[which], self.b[which], self.weight[which])
 
     def choose(self, at: float) -> NDArray[np.intp]:
@@ -68,44 +74,26 @@ class Rows:
         high = np.where(allowed, self.b, -np.inf).max(axis=1) * self.weight
         return float(low.sum()), float(high.sum())
 
-    def crossing(
-        self, rest: float, slope: float, near: float | None = None, loose: int = 0
-    ) -> tuple[float, float]:
-        """Two λ between which Σ b + `rest` falls through `slope`·λ.
+    def meeting(self, low: Side, high: Side, slope: float = 1.0) -> Meeting:
+        """Where Σ b = `slope`·λ, between two λ with the choices there, and Σ b of all."""
+        (at, first, above), (other, last, below) = low, high
+        ends, chosen, bias = (at, other), (first, last), (above, below)
+        return meeting(self.u, self.b, self.weight, ends, chosen, bias, slope)
 
-        Neighbouring floats, or as soon as at most `loose` rows choose differently at the two.
-        `near` is a guess.
-        """
-
-        def above(at: float) -> bool:
-            return self.bias(self.choose(at)) + rest >= slope * at
-
-        low, high = (x + rest for x in self.range()) if slope else (0.0, 0.0)
-        if near is not None or not slope:
-            low = high = near or 0.0
-            widths = [(1e-3 * abs(low) + 1e-12) * 8.0**step for step in range(WIDER)]
-            for width in widths:
-                if above(low):
-                    break
-                low -= width
-            for width in widths:
-                if not above(high):
-                    break
-                high += width
-        for step in range(1100 if slope else 50):
+    def crossing(self) -> tuple[float, float]:
+        """Two neighbouring floats between which Σ b falls through λ."""
+        low, high = self.range()
+        for _ in range(1100):
             middle = (low + high) / 2
             if middle in (low, high) or high - low <= 1e-15 * max(abs(low), abs(high)):
                 break
-            if loose and step % 3 == 2:
-                changed = int((self.choose(low) != self.choose(high)).sum())
-                if changed <= loose:
-                    break
-            low, high = (middle, high) if above(middle) else (low, middle)
+            above = self.bias(self.choose(middle)) >= middle
+            low, high = (middle, high) if above else (low, middle)
         return low, high
 
     def solve(self, grouped: bool) -> Schedule:
         """Bisect to the last bit, then move tied clients so that Σ b comes closest to λ."""
-        low, high = self.crossing(0.0, 1.0)
+        low, high = self.crossing()
         values = [self.bound(at) for at in (low, high)]
         at = low if values[0] >= values[1] else high
         split = self.between(low, high, at)
@@ -124,31 +112,59 @@ class Rows:
         return math.fsum((least * self.weight).tolist()) - at * at
 
     def between(self, low: float, high: float, wanted: float) -> Split:
-        """Which clients of each row take which column, so that Σ b comes closest to `wanted`.
+        """Which clients choose as at one λ, and which as at another: Σ b closest to `wanted`."""
+        rows, both = np.arange(len(self.u)), (self.choose(low), self.choose(high))
+        return split(both, [self.of(rows, one) for one in both], self.weight, wanted)
 
-        At two neighbouring λ different columns are best for a few rows; their clients are moved
-        from one to the other, largest steps first, as far as that does not overshoot.
-        """
-        rows = np.arange(len(self.u))
-        first, second = self.choose(low), self.choose(high)
-        moved = np.zeros(len(rows), dtype=np.int64)
-        missing = wanted - self.bias(first)
-        step = self.b[rows, second] - self.b[rows, first]
-        moving = np.flatnonzero(step != 0)
-        moving = moving[np.lexsort((step[moving], -np.abs(step[moving])))]
-        alike = np.flatnonzero(np.diff(step[moving])) + 1  # rows that tie are many
-        for those in np.split(moving, alike) if moving.size else []:
-            by = step[those[0]]
-            moves = max(0, round(missing / by))
-            if moves == 0:
-                continue
-            before = np.cumsum(self.weight[those]) - self.weight[those]
-            own = np.clip(moves - before, 0, self.weight[those]).astype(np.int64)
-            moved[those] = own
-            missing -= int(own.sum()) * by
-        stay = self.weight - moved
-        bias = self.b[rows, first] * stay + self.b[rows, second] * moved
-        cost = self.u[rows, first] * stay + np.where(moved > 0, self.u[rows, second], 0.0) * moved
-        return Split(
-            first, second, stay.astype(np.int64), moved, float(cost.sum()), float(bias.sum())
-        )
+
+def split(
+    columns: tuple[Columns, Columns],
+    values: Sequence[tuple[Array, Array]],
+    weight: Array,
+    wanted: float,
+) -> Split:
+    """Which clients of each row take which of two columns: Σ b comes closest to `wanted`.
+
+    `values` are u and b of each row in the first column, and in the second.
+    """
+    (u, b), (other_u, other_b) = values
+    moved = _moved(other_b - b, weight, wanted - float((b * weight).sum()))
+    stay = weight - moved
+    cost = float((u * stay + np.where(moved > 0, other_u, 0.0) * moved).sum())
+    bias = float((b * stay + other_b * moved).sum())
+    return Split(*columns, stay.astype(np.int64), moved, cost, bias)
+
+
+def _moved(step: Array, weight: Array, missing: float) -> NDArray[np.int64]:
+    """How many clients of each row to move, each by its row's step, to make up what is missing.
+
+    Row by row, largest steps first, to the nearest whole number of clients. All clients of the
+    next few rows move as long as what is left is more than half a step beyond them: found at once.
+    """
+    moved = np.zeros(len(step), dtype=np.int64)
+    sides = {}
+    for sign in (1.0, -1.0):
+        rows = np.flatnonzero(sign * step > 0)
+        rows = rows[np.argsort(-sign * step[rows], kind="stable")]
+        size, many = sign * step[rows], weight[rows]
+        so_far = np.concatenate([[0.0], np.cumsum(size * many)])
+        sides[sign] = rows, size, many, so_far, so_far[:-1] + (many - 0.5) * size
+    turn, largest = {1.0: 0, -1.0: 0}, np.inf  # rows with larger steps had their turn
+    while missing:
+        sign, left = math.copysign(1.0, missing), abs(missing)
+        rows, size, many, so_far, whole = sides[sign]
+        start = int(np.searchsorted(-size, -min(2 * left, largest)))
+        start = max(start, turn[sign])
+        if start >= rows.size:
+            break
+        stop = max(start, int(np.searchsorted(whole, so_far[start] + left, "right")))
+        moved[rows[start:stop]] = many[start:stop]
+        left -= float(so_far[stop] - so_far[start])
+        if stop < rows.size and left > 0:
+            own = min(int(many[stop]), round(left / size[stop]))
+            moved[rows[stop]] = own
+            left -= own * float(size[stop])
+            stop += 1
+        turn[sign], largest = stop, float(size[stop - 1])
+        missing = sign * left
+    return moved

@@ -32,7 +32,7 @@ def improve(
     """
     rows = np.arange(len(u))
     columns = np.array(columns, dtype=np.intp)
-    client, column = _cheap_moves(u, b, columns, multipliers)
+    client, column = cheap_moves(u, b, columns, multipliers)
     bias = b[rows, columns].sum(axis=0)
     rounds = ROUNDS if thorough or not client.size else max(5, u.size // client.size**2)
     for _ in range(rounds if client.size else 0):
@@ -54,7 +54,7 @@ def improve(
     return columns, _objective(u, b, columns)
 
 
-def _cheap_moves(
+def cheap_moves(
     u: Array, b: Array, columns: NDArray[np.intp], multipliers: Array
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Moves of small reduced cost and of every size of step, as (client, column).

@@ -7,22 +7,54 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
-from agewise.scheduling.crossing import meeting
+from agewise.scheduling.choices import (
+    Choices,
+    Which,
+    changes_near,
+    closed,
+    objective_of,
+    other_meeting,
+    settled,
+)
+from agewise.scheduling.crossing import Columns
 from agewise.scheduling.few_rows import Rows
+from agewise.scheduling.local_search import cheap_moves
 from agewise.scheduling.schedule import Schedule
 from agewise.scheduling.tables import Tables, check_block, choose_all, members_of
 
+Counts = NDArray[np.int64] | None
 SAMPLE = 20_000
 """Rows up to which all of them are looked at in every step."""
 
 GUESS = 20_000
 """Rows that a first guess of λ is made from where there are more."""
+
+TRIES = 2
+"""Passes after which a schedule may be good enough already."""
+
+OVERSHOOT = (1.5, 4.0)
+"""How far beyond where the best λ is expected one is looked at, to have it in between."""
+
+HOPS = (1e-9, 0.3, 10.0)
+"""How far beyond a λ, as a share of it, if the best one is expected to be that, but is not."""
+
+FEW = 0.25
+"""The part of all rows that may choose differently on both sides of the best λ."""
+
+AROUND = (0, 8, 64)
+"""How many changes on both sides of the best λ make up for what rows that tie leave."""
+
+ENOUGH = 5e-7
+"""Relative gap at which many clients count as done."""
+
+CANCELLED = 1e-14
+"""(Σ b − λ)² that counts as none, as a share of what it would be by chance."""
 
 LARGE = 1e-3
 """Relative gap that is worth starting again with rows that tie fixed, if they are few."""
@@ -30,28 +62,11 @@ LARGE = 1e-3
 FIXED = 3
 """How many."""
 
-TRIES = 3
-"""Passes after which a schedule may be good enough already."""
-
-OVERSHOOT = (1.5, 4.0)
-"""How far beyond where the best λ is expected one is looked at, to have it in between."""
-
-SOME_TIES = 100
-"""Rows that tie, up to which each side of them is tried with what others can make up for."""
-
-FEW = 0.1
-"""The part of all rows that may choose differently on both sides of the best λ."""
-
-ENOUGH = 5e-7
-"""Relative gap at which many clients count as done."""
-
 PASSES = 8
 """Passes over many clients at most."""
 
 
-def search_one_bias(
-    tables: Tables, counts: NDArray[np.int64] | None, start: Array | None
-) -> Schedule:
+def search_one_bias(tables: Tables, counts: Counts, start: Array | None) -> Schedule:
     """Return a schedule with its dual bound, for tables with one bias and no capacity."""
     if tables.clients > SAMPLE:
         return _scalar_of_many(tables, counts, start)
@@ -61,78 +76,101 @@ def search_one_bias(
     return Rows(u, b[:, :, 0], members_of(tables, counts)).solve(counts is not None)
 
 
-def _scalar_of_many(
-    tables: Tables,
-    counts: NDArray[np.int64] | None,
-    start: Array | None,
-    *,
-    fixed: bool = False,
-) -> Schedule:
-    """Two λ with the best one in between, by few passes; it from the rows that change between them.
-
-    Σ b − λ falls at least as fast as λ rises, so at any λ it says how far the best one is at most.
-    """
-    weight = members_of(tables, counts)
-    search = _Search(tables, weight)
-    search.go(search.guess() if start is None else float(start[0]))
-    for tried in range(
-        TRIES
-    ):  # most are near enough at once for the sample to make up for the rest
-        if (made := search.mended(counts)) is not None:
-            return made
-        if tried < TRIES - 1:
-            search.go(search.beyond(1.0))
-    overshoot = iter(OVERSHOOT)
-    while search.left is None or search.right is None:
-        search.go(search.beyond(next(overshoot, None)))
-    active = search.active()
-    while len(active) > FEW * tables.clients and search.passes < PASSES - 1:
-        search.go(search.within())
-        before, active = len(active), search.active()
-        if len(active) > before / 2:
-            break  # rows that tie do not become fewer
-    best = search.finish(active, counts)
-    if (best.relative_gap or 0.0) > LARGE and not fixed and tables.in_memory and counts is None:
-        for side in search.sides():  # one row leaves more than others make up for: fix it first
-            rows = search.tied
-            if 0 < len(rows) <= FIXED:
-                u, columns = tables.u.copy(), side.columns[rows]
-                u[rows] = np.inf
-                u[rows, columns] = tables.u[rows, columns]
-                found = _scalar_of_many(Tables(u, tables.b), counts, best.multipliers, fixed=True)
-                if found.objective < best.objective:
-                    best = replace(best, columns=found.columns, objective=found.objective)
-    return best
+def _scalar_of_many(tables: Tables, counts: Counts, start: Array | None) -> Schedule:
+    search = _Search(tables, members_of(tables, counts), counts is not None)
+    best = search.run(search.guess() if start is None else float(start[0]))
+    if search.gap(best) > LARGE and tables.in_memory and counts is None:
+        side = search.better_side()  # few rows leave more than others make up for: fix them first
+        if side is not None:
+            again = _Search(tables, search.weight, False, fixed=(search.tied, side))
+            found = again.run(search.bound_at)
+            best = min(best, found, key=objective_of)
+            search.passes += again.passes
+    return search.schedule(best, counts)
 
 
 class _Search:
     """λ on both sides of the best one, with all choices at each."""
 
-    def __init__(self, tables: Tables, weight: Array) -> None:
-        self.tables, self.weight, self.passes = tables, weight, 0
-        self.left: _At | None = None
-        self.right: _At | None = None
-        self.last: _At | None = None
-        self.proven: _At | None = None
+    def __init__(
+        self,
+        tables: Tables,
+        weight: Array,
+        grouped: bool,
+        fixed: tuple[Which, Columns] | None = None,
+    ) -> None:
+        self.tables, self.weight, self.grouped, self.fixed = tables, weight, grouped, fixed
+        self.passes, self.hops = 0, 0
+        self.left: Choices | None = None
+        self.right: Choices | None = None
+        self.last: Choices
+        self.bound, self.bound_at = -math.inf, 0.0
         self.tied = np.empty(0, dtype=np.intp)
         """Rows that change at the best λ, where that leaves more than others make up for."""
+        self.tied_sides: list[Choices] = []
         self.picked, self.some = _sample(tables, weight)
+        if fixed is not None:
+            others = ~np.isin(self.picked, fixed[0])
+            self.picked, self.some = self.picked[others], self.some.only(others)
         share = self.some.weight.sum() / weight.sum()
         self.sample = Rows(self.some.u, self.some.b, self.some.weight / share)
+        """Many enough for all."""
+        self.by_chance = float(((self.some.b**2).mean(axis=1) * self.sample.weight).sum())
+        """(Σ b)² of clients with a column each by lot."""
+
+    def run(self, start: float) -> Choices:
+        """Two λ with the best one in between, by few passes; it from the rows that change there.
+
+        Σ b − λ falls at least as fast as λ rises, so at any λ it says how far the best is at most.
+        """
+        self.go(start)
+        for _ in range(TRIES):  # near enough, as a rule, for the sample to make up for the rest
+            made = self.made_up(self.last)
+            if self.enough(made):
+                return made
+            if self.left and self.right and len(self.active()) <= FEW * self.tables.clients:
+                break
+            self.go(self.beyond(1.0))
+        overshoot = iter(OVERSHOOT)
+        while self.left is None or self.right is None:
+            self.go(self.beyond(next(overshoot, None)))
+        active = self.active()
+        while len(active) > FEW * self.tables.clients and self.passes < PASSES - 1:
+            self.go(self.within())
+            before, active = len(active), self.active()
+            if len(active) > before / 2:
+                break  # rows that tie do not become fewer
+        return min(self.finish(active), key=objective_of)
 
     def go(self, at: float) -> None:
         """One pass over all rows."""
-        columns, cost, bias, value = choose_all(
+        columns, cost, bias, _ = choose_all(
             self.tables, self.weight, np.array([at]), check=self.passes == 0
         )
         self.passes += 1
-        here = self.last = _At(at, columns, cost, float(bias[0]), value)
-        if self.proven is None or value > self.proven.value:
-            self.proven = here
+        here = Choices(at, columns, cost, float(bias[0]))
+        if self.fixed is not None:
+            rows, chosen = self.fixed
+            here = here.changed(rows, _rows_of(self.tables, rows, self.weight), chosen, at)
+        self.last = here
+        self.prove(here)
         if here.bias >= at:
             self.left = here
         if here.bias <= at:
             self.right = here
+
+    def prove(self, one: Choices) -> None:
+        """L(λ) is a bound for every λ: keep the best."""
+        if one.value > self.bound:
+            self.bound, self.bound_at = one.value, one.at
+
+    def gap(self, made: Choices) -> float:
+        """How far from the best it can be, as a share of it."""
+        return (made.objective - self.bound) / (abs(made.objective) or 1.0)
+
+    def enough(self, made: Choices) -> bool:
+        left = made.objective - self.bound
+        return left <= max(ENOUGH * abs(made.objective), CANCELLED * self.by_chance)
 
     def guess(self) -> float:
         """Where the sample's Σ b meets λ."""
@@ -140,14 +178,17 @@ class _Search:
 
     def beyond(self, factor: float | None) -> float:
         """On the other side of the best λ: most likely, and without a `factor` for sure."""
-        known = self._known(self.last)
+        known = self.last
         excess = known.bias - known.at
         if factor is None:
             return known.bias
         own = self.sample.bias(self.sample.choose(known.at))
-        step = self._met(known.at, known.bias - own) - known.at
-        step = factor * step + math.copysign(1e-9 * abs(excess), excess)
-        return known.at + float(np.clip(step, -abs(excess), abs(excess)))
+        step = abs(self._met(known.at, known.bias - own) - known.at) * factor * (1 + 1e-9)
+        if step <= HOPS[0] * abs(known.at):  # the sample says that it is here: just beyond, then
+            step = HOPS[min(self.hops, len(HOPS) - 1)] * abs(known.at)
+            self.hops += 1
+        at = known.at + math.copysign(min(step, abs(excess)), excess)
+        return at if at != known.at else known.bias
 
     def within(self) -> float:
         """Between both sides, where the sample says, mended by what is known of both."""
@@ -162,94 +203,6 @@ class _Search:
         at += room if at - left.at < right.at - at else -room  # to have it near from both sides
         return at if left.at < at < right.at else (left.at + right.at) / 2
 
-    def sides(self) -> tuple[_At, _At]:
-        return self._known(self.left), self._known(self.right)
-
-    def mended(self, counts: NDArray[np.int64] | None) -> Schedule | None:
-        """The last choices, with the sample's at another λ: if that is good enough."""
-        known, some = self._known(self.last), self.some
-        off = (known.bias - known.at) ** 2
-        if off > 1e-2 * abs(known.value):
-            return None
-        rest = known.bias - some.bias(known.columns[self.picked]) - known.at
-        ends = (known.at, known.at)  # near enough as it is
-        if off > 0.1 * ENOUGH * abs(known.cost + known.bias**2):
-            ends = some.crossing(rest, 0.0, known.at, 64)
-        made = self._proven(_make_up(self.picked, some, known, ends, counts))
-        return made if (made.relative_gap or 0.0) <= ENOUGH else None
-
-    def _proven(self, made: Schedule) -> Schedule:
-        best = self._known(self.proven)
-        bound, at = min(best.value, made.objective), np.array([best.at])
-        return replace(made, lower_bound=bound, multipliers=at, iterations=self.passes)
-
-    @staticmethod
-    def _known(one: _At | None) -> _At:
-        if one is None:
-            raise ValueError("there was no such pass")
-        return one
-
-    def active(self) -> NDArray[np.intp]:
-        """The rows that choose differently on both sides; if they are most of them, all."""
-        left, right = self.sides()
-        rows = np.flatnonzero(left.columns != right.columns)
-        most = self.tables.in_memory and len(rows) > 0.5 * self.tables.clients
-        return np.arange(self.tables.clients) if most else rows
-
-    def finish(self, active: NDArray[np.intp], counts: NDArray[np.int64] | None) -> Schedule:
-        """The best λ, from all changes between both sides; rows that change near it mend Σ b."""
-        left, right = self.sides()
-        rows = _rows_of(self.tables, active, self.weight)
-        chosen = left.columns[active], right.columns[active]
-        both = (left.at, right.at), chosen, (left.bias, right.bias)
-        at, changes, place = meeting(rows.u, rows.b, rows.weight, *both)
-        known = {left.at: left, right.at: right}.get(at)
-        if known is None:
-            self.go(at)
-            known = self._known(self.last)
-        tied = np.abs(changes.at - at) <= 1e-13 * abs(at)
-        made = []
-        for around in (0, 8, 64):
-            near = tied.copy()
-            near[max(0, place - around) : place + around] = True
-            picked = np.unique(changes.row[near])
-            some = Rows(rows.u[picked], rows.b[picked], rows.weight[picked])
-            reach = changes.at[near]
-            low, high = (reach.min(), reach.max()) if len(reach) else (at, at)
-            room = 1e-13 * max(abs(low), abs(high))
-            close = float(low - room), float(high + room)
-            made.append(_make_up(active[picked], some, known, close, counts))
-        best = min(made, key=_objective)
-        if best.objective - known.value > ENOUGH * abs(best.objective):
-            ties = np.unique(changes.row[tied]) if tied.sum() <= SOME_TIES else active[:0]
-            self.tied = active[ties]
-            for side in (left, right) if len(ties) else (known,):
-                made.append(self._from_afar(known, side, active[ties], rows, ties, counts))
-            best = min(made, key=_objective)
-        return self._proven(best)
-
-    def _from_afar(
-        self,
-        known: _At,
-        side: _At,
-        tied: NDArray[np.intp],
-        rows: Rows,
-        ties: NDArray[np.intp],
-        counts: NDArray[np.int64] | None,
-    ) -> Schedule:
-        """Tied rows as on one side; the sample, at another λ, makes up for what that leaves."""
-        columns = known.columns.copy()
-        columns[tied] = side.columns[tied]
-        own = rows.weight[ties]
-        old, new = known.columns[tied], side.columns[tied]
-        cost = known.cost + float(((rows.u[ties, new] - rows.u[ties, old]) * own).sum())
-        bias = known.bias + float(((rows.b[ties, new] - rows.b[ties, old]) * own).sum())
-        others = ~np.isin(self.picked, tied)
-        picked, some = self.picked[others], self.some.of(others)
-        here = _At(known.at, columns, cost, bias, known.value)
-        rest = bias - some.bias(columns[picked]) - known.at
-        return _make_up(picked, some, here, some.crossing(rest, 0.0, known.at, 64), counts)
-
     def _met(self, start: float, off: float) -> float:
         """Where the sample's Σ b + `off` meets λ; `start` is one end of where that can be."""
         chosen = self.sample.choose(start)
@@ -258,41 +211,115 @@ class _Search:
             return start
         own, other = self.sample, self.sample.choose(bias)
         sides = [(start, chosen, bias), (bias, other, own.bias(other) + off)]
-        (low, first, above), (high, last, below) = sorted(sides, key=lambda one: one[0])
-        return meeting(own.u, own.b, own.weight, (low, high), (first, last), (above, below))[0]
+        low, high = sorted(sides, key=lambda one: one[0])
+        return own.meeting(low, high).at
+
+    def sides(self) -> tuple[Choices, Choices]:
+        if self.left is None or self.right is None:
+            raise ValueError("the best λ is not in between yet")
+        return self.left, self.right
+
+    def active(self) -> Which:
+        """The rows that choose differently on both sides."""
+        left, right = self.sides()
+        return np.flatnonzero(left.columns != right.columns)
+
+    def finish(self, active: Which) -> Iterator[Choices]:
+        """The best λ, from all changes between both sides; rows that change near it mend Σ b."""
+        left, right = self.sides()
+        active, rows = _active(self.tables, active, self.weight)
+        low, high = ((one.at, one.columns[active], one.bias) for one in (left, right))
+        met = rows.meeting(low, high)
+        known = left.changed(active, rows, met.before(met.place), met.at)
+        self.prove(known)
+        best = known
+        for around in sorted({met.window(one): one for one in AROUND}.values()):
+            best = min(best, settled(known, active, rows, met, around), key=objective_of)
+            yield best
+            if self.enough(best):
+                return
+        if not self.grouped:
+            best = closed(best, active, rows, *changes_near(met))
+            yield best
+            if self.enough(best):
+                return
+        begin, end = met.window(0)
+        ties = met.rows(begin, end)
+        if len(ties) <= FIXED:
+            self.tied = active[ties]
+            for change in (begin, end) if len(ties) else (met.place,):
+                side = left.changed(active, rows, met.before(change), met.at)
+                self.tied_sides.append(self.made_up(side))
+            yield from self.tied_sides
+        elif self.grouped:
+            yield self.made_up(known)
+        if not self.grouped:
+            yield self.closed(min([best, *self.tied_sides], key=objective_of))
+
+    def made_up(self, base: Choices) -> Choices:
+        """Let rows of the sample choose as at another λ, for Σ b of all to come closest to this."""
+        which, rows = self.picked, self.some
+        if len(self.tied):
+            others = ~np.isin(which, self.tied)
+            which, rows = which[others], rows.only(others)
+        met = other_meeting(base, which, rows)
+        if met is None:
+            return base
+        made = settled(base, which, rows, met, AROUND[-1])
+        if self.grouped or self.enough(made):
+            return made
+        return closed(made, which, rows, *changes_near(met))
+
+    def closed(self, base: Choices) -> Choices:
+        """Move one or two clients of the sample at a time, by steps of all sizes."""
+        columns, at = base.columns[self.picked], np.array([base.at])
+        moves = cheap_moves(self.some.u, self.some.b[:, :, None], columns, at)
+        return closed(base, self.picked, self.some, *moves)
+
+    def better_side(self) -> Columns | None:
+        """What rows that tie choose on the side of them that seems better."""
+        if not len(self.tied):
+            return None
+        return min(self.tied_sides, key=objective_of).columns[self.tied]
+
+    def schedule(self, made: Choices, counts: Counts) -> Schedule:
+        allocation = None
+        if counts is not None:
+            slots, rows = self.tables.slots, np.arange(self.tables.clients)
+            allocation = np.zeros((self.tables.clients, slots), dtype=np.int64)
+            allocation[rows, made.columns] = counts
+            if made.shared is not None:
+                which, shares = made.shared
+                allocation[which] = shares.allocation(slots)
+        return Schedule(
+            made.columns,
+            made.objective,
+            min(self.bound, made.objective),
+            self.passes,
+            np.array([self.bound_at]),
+            allocation=allocation,
+        )
 
 
-def _objective(one: Schedule) -> float:
-    return one.objective
+def _rows_of(tables: Tables, which: Which, weight: Array) -> Rows:
+    """Some rows of tables in memory."""
+    return Rows(tables.u[which], tables.b[which, :, 0], weight[which])
 
 
-@dataclass(eq=False)
-class _At:
-    """All choices at one λ: columns, Σ u, Σ b and L(λ)."""
-
-    at: float
-    columns: NDArray[np.intp]
-    cost: float
-    bias: float
-    value: float
-
-
-def _rows_of(tables: Tables, which: NDArray[np.intp], weight: Array) -> Rows:
-    """Some rows of the tables."""
+def _active(tables: Tables, which: Which, weight: Array) -> tuple[Which, Rows]:
+    """Some rows of the tables, and which; in memory all of them, as they are."""
     if tables.in_memory:
-        if len(which) == tables.clients:  # as they are: a copy takes as long as some looks
-            return Rows(tables.u, tables.b[:, :, 0], weight)
-        return Rows(tables.u[which], tables.b[which, :, 0], weight[which])
+        return np.arange(tables.clients), Rows(tables.u, tables.b[:, :, 0], weight)
     parts = []
     for first, u, b in tables.blocks():
         low, high = np.searchsorted(which, [first, first + len(u)])
         own = which[low:high] - first
         parts.append((u[own].copy(), b[own, :, 0].copy()))
     u, b = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
-    return Rows(u, b, weight[which])
+    return which, Rows(u, b, weight[which])
 
 
-def _sample(tables: Tables, weight: Array) -> tuple[NDArray[np.intp], Rows]:
+def _sample(tables: Tables, weight: Array) -> tuple[Which, Rows]:
     """Evenly spread rows, and which ones."""
     stride = max(20, tables.clients // GUESS)
     if tables.in_memory:
@@ -306,28 +333,3 @@ def _sample(tables: Tables, weight: Array) -> tuple[NDArray[np.intp], Rows]:
     check_block(0, u, b[:, :, None])
     picked = np.arange(0, tables.clients, stride)
     return picked, Rows(np.ascontiguousarray(u), np.ascontiguousarray(b), weight[picked])
-
-
-def _make_up(
-    picked: NDArray[np.intp],
-    some: Rows,
-    known: _At,
-    ends: tuple[float, float],
-    counts: NDArray[np.int64] | None,
-) -> Schedule:
-    """Let some rows choose between two other λ, such that Σ b of all comes closest to λ."""
-    rows = np.arange(len(picked))
-    chosen = known.columns[picked]
-    rest = known.bias - some.bias(chosen) - known.at  # what the rows' Σ b has to cancel
-    split = some.between(*ends, -rest)
-    spent = float((some.u[rows, chosen] * some.weight).sum())
-    total = known.bias - some.bias(chosen) + split.bias
-    cost = known.cost - spent + split.cost
-    columns = known.columns.copy()
-    columns[picked] = split.columns
-    allocation = None
-    if counts is not None:
-        allocation = np.zeros((len(columns), some.u.shape[1]), dtype=np.int64)
-        allocation[np.arange(len(columns)), columns] = counts
-        allocation[picked] = split.allocation(some.u.shape[1])
-    return Schedule(columns, cost + total**2, None, 0, allocation=allocation)
