@@ -49,6 +49,18 @@ def ten_kinds(m: int, slots: int, rng: np.random.Generator) -> Pair:
 
 
 @instance
+def two_kinds(m: int, slots: int, rng: np.random.Generator) -> Pair:
+    kind = rng.integers(2, size=m)
+    return rng.random((2, slots))[kind] / m**2, rng.normal(size=(2, slots))[kind] / m
+
+
+@instance
+def rows_of_all_sizes(m: int, slots: int, rng: np.random.Generator) -> Pair:
+    size = np.exp(2 * rng.normal(size=(m, 1))) / m
+    return np.exp(3 * rng.normal(size=(m, slots))) / m**2, size * rng.normal(size=(m, slots))
+
+
+@instance
 def no_costs(m: int, slots: int, rng: np.random.Generator) -> Pair:
     return np.zeros((m, slots)), rng.normal(size=(m, slots)) / m
 

@@ -9,6 +9,7 @@ from agewise.scheduling import check_schedule, crossing, one_bias
 from agewise.scheduling.crossing import changes_between
 from agewise.scheduling.few_rows import Rows, _moved
 from agewise.scheduling.one_bias import ENOUGH, search_one_bias
+from agewise.scheduling.pairs import best_moves
 from agewise.scheduling.tables import Tables
 
 SLOTS = 12
@@ -125,3 +126,45 @@ def test_moves_found_at_once_are_those_found_one_row_after_the_other(seed):
     found = _moved(step, weight, whole)
     assert found.tolist() == one_by_one.tolist()
     assert abs(whole - found @ step) <= abs(whole)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_or_two_moves_that_cancel_best(seed):
+    rng = np.random.default_rng(seed)
+    step, off = rng.normal(size=40), float(rng.normal()) * 3
+    client = rng.integers(15, size=40)
+    left = {(i,): abs(off + step[i]) for i in range(40)}
+    left |= {
+        (i, j): abs(off + step[i] + step[j])
+        for i in range(40)
+        for j in range(i)
+        if client[i] != client[j]
+    }
+    moves, gain = best_moves(np.zeros(40), step, client, off)
+    found = left[tuple(sorted(moves, reverse=True))]
+    assert gain == pytest.approx(found**2 - off**2, abs=1e-12)
+    # Of each move's partners the nearest four are looked at, and some may be of the same client.
+    assert found <= np.partition(list(left.values()), 3)[3]
+
+
+def test_moves_that_cost_more_than_they_bring_say_so():
+    step, off = np.array([1.0, -1.0, 0.5]), 0.25
+    price = np.array([5.0, 5.0, 5.0])
+    moves, gain = best_moves(price, step, np.arange(3), off)
+    assert moves == [1]
+    assert gain == pytest.approx(5.0 + 0.75**2 - off**2)
+    free, brought = best_moves(0.1 * price, step, np.arange(3), 4.0)
+    assert (free, brought) == ([1], pytest.approx(0.5 + 9.0 - 16.0))
+
+
+@pytest.mark.parametrize("kind", ["large_biases", "heavy_tails", "ten_kinds", "forbidden_slots"])
+def test_groups_too_are_closed_by_moves_of_one_or_two(kind):
+    rng = np.random.default_rng(4)
+    u, b = FAMILIES[kind](30_000, SLOTS, rng)
+    counts = rng.integers(1, 30, 30_000)
+    found = aw.solve_schedule(u, b, counts=counts)
+    share = found.allocation
+    assert share.sum(axis=1).tolist() == counts.tolist()
+    spent = float((np.where(share > 0, u, 0.0) * share).sum())
+    assert spent + float((b * share).sum()) ** 2 == pytest.approx(found.objective, rel=1e-9)
+    assert found.relative_gap <= 5e-4

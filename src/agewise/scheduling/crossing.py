@@ -36,6 +36,9 @@ FEW = 250
 ROOM = 0.1
 """The part of all that changes that those few may be wrong by."""
 
+TIED = 1e-13
+"""How near, as a share of them, two λ are the same."""
+
 STEPS = 30
 """How often two λ are brought together before all changes between them are looked for."""
 
@@ -77,7 +80,7 @@ class Changes:
         own = -float(self.step.sum())
         scaled = replace(self, step=self.step * (fall / own if own else 1.0))
         low, high = (scaled.crossing(above + room * fall, ends, slope)[0] for room in (-ROOM, ROOM))
-        nudge = 1e-13 * max(abs(low), abs(high))
+        nudge = TIED * max(abs(low), abs(high))
         return low - nudge, high + nudge
 
 
@@ -93,7 +96,7 @@ class Meeting:
 
     def window(self, around: int) -> tuple[int, int]:
         """From which change to which: those that tie at the place, and some around it."""
-        room = 1e-13 * abs(self.at)
+        room = TIED * abs(self.at)
         low = int(np.searchsorted(self.changes.at, self.at - room, "left"))
         high = int(np.searchsorted(self.changes.at, self.at + room, "right"))
         last = self.changes.at.size
@@ -136,6 +139,8 @@ def meeting(
         some = slice(None, None, max(1, before // FEW))
         ends, both = (low, high), (first[some], last[some])
         few = changes_between(u, b, weight, ends, rows[some], both)
+        if few.at.size and few.at[-1] - few.at[0] <= TIED * abs(few.at[0]):
+            break
         for at in few.expected(above, below, ends, slope):
             if not low < at < high:
                 continue

@@ -47,6 +47,9 @@ HOPS = (1e-9, 0.3, 10.0)
 FEW = 0.25
 """The part of all rows that may choose differently on both sides of the best λ."""
 
+TIGHT = 1e-6
+"""How near two λ are to each other, as a share of them, where rows in between count as tied."""
+
 AROUND = (0, 8, 64)
 """How many changes on both sides of the best λ make up for what rows that tie leave."""
 
@@ -128,19 +131,18 @@ class _Search:
             made = self.made_up(self.last)
             if self.enough(made):
                 return made
-            if self.left and self.right and len(self.active()) <= FEW * self.tables.clients:
+            if self.left and self.right and self.near():
                 break
             self.go(self.beyond(1.0))
         overshoot = iter(OVERSHOOT)
         while self.left is None or self.right is None:
             self.go(self.beyond(next(overshoot, None)))
-        active = self.active()
-        while len(active) > FEW * self.tables.clients and self.passes < PASSES - 1:
+        while not self.near() and self.passes < PASSES - 1:
+            before = len(self.active())
             self.go(self.within())
-            before, active = len(active), self.active()
-            if len(active) > before / 2:
+            if len(self.active()) > before / 2:
                 break  # rows that tie do not become fewer
-        return min(self.finish(active), key=objective_of)
+        return min(self.finish(self.active()), key=objective_of)
 
     def go(self, at: float) -> None:
         """One pass over all rows."""
@@ -218,6 +220,12 @@ class _Search:
         if self.left is None or self.right is None:
             raise ValueError("the best λ is not in between yet")
         return self.left, self.right
+
+    def near(self) -> bool:
+        """Whether both sides are so near that few rows choose differently, or those tie."""
+        left, right = self.sides()
+        tight = right.at - left.at <= TIGHT * max(abs(left.at), abs(right.at))
+        return tight or len(self.active()) <= FEW * self.tables.clients
 
     def active(self) -> Which:
         """The rows that choose differently on both sides."""
