@@ -57,15 +57,17 @@ def main() -> Tables:
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print(rows[-1], flush=True)
     timed = ("planned (s)", "stand-in (s)", "OpenDP noise and accounts (s)")
-    growth: list[Row] = [
-        {
-            "": name.removesuffix(" (s)"),
-            "grows with clients to the power, from 10,000 on": max(
-                math.log10(float(many[name]) / float(few[name])) for few, many in pairwise(rows[1:])
-            ),
-        }
-        for name in timed
-    ]
+    growth: list[Row] = []
+    for name in timed:
+        steps = [math.log10(float(many[name]) / float(few[name])) for few, many in pairwise(rows)]
+        growth.append(
+            {
+                "grows with clients to the power": name.removesuffix(" (s)"),
+                "10,000 to 1,000,000": sum(steps[1:]) / 2,
+                "10,000 to 100,000": steps[1],
+                "100,000 to 1,000,000": steps[2],
+            }
+        )
     print(growth)
     return {"runs": rows, "growth": growth}
 
