@@ -55,7 +55,7 @@ def classical_epsilon(epsilon: ArrayLike, delta: ArrayLike) -> float | Array:
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         odds = np.expm1(target) / deltas
         needed = np.log1p(odds)
-        if not np.isfinite(odds).all():
+        if (~np.isfinite(odds) & (deltas > 0)).any():
             # Beyond the range of floats the 1 does not count: ln(e^ε̄ − 1) − ln Δ.
             beyond = target + np.log(-np.expm1(-target)) - np.log(deltas)
             needed = np.where(np.isfinite(odds), needed, beyond)
