@@ -256,42 +256,6 @@ def _solved(name: str, found: Schedule, holds: bool, passes: float, seconds: flo
     }
 
 
-def tables_of_a_million() -> Tables:
-    """In passes: one multiply-add over all kernels, [clients, slots, 4, 4], in twenty parts."""
-    clients, slots, parts = 1_000_000, 48, 20
-    kernels = np.random.default_rng(4).random((clients // parts, slots, 4, 4))
-    out = np.empty_like(kernels)
-
-    def multiply_add() -> None:
-        for _ in range(parts):
-            np.multiply(kernels, 0.5, out=out)
-            np.add(out, 0.25, out=out)
-
-    chains, laws, samples = population(clients, np.random.default_rng(1))
-    rows: list[Row] = []
-    for calibration in ("formula", "sharp"):
-
-        def build(calibration: Any = calibration) -> None:
-            chain_tables(chains, STATES, samples, slots, 0.1, laws=laws, calibration=calibration)
-
-        pairs = [(timed(multiply_add)[1], timed(build)[1]) for _ in range(3)]
-        base, seconds = (min(times) for times in zip(*pairs, strict=True))
-        print(
-            f"tables of {clients:,} four-state clients x {slots} slots ({calibration}): "
-            f"{seconds:.1f} s = {seconds / base:.1f} x one multiply-add over their kernels"
-        )
-        rows.append(
-            {
-                "calibration": calibration,
-                "clients": clients,
-                "slots": slots,
-                "multiply-adds over all kernels": seconds / base,
-                "seconds": seconds,
-            }
-        )
-    return {"tables": rows}
-
-
 def a_nation() -> Tables:
     rng = np.random.default_rng(2)
     u, b = chain_built(3000, 48, rng, "plain")
@@ -392,7 +356,6 @@ def growth() -> Tables:
 
 def main() -> Tables:
     parts = (
-        tables_of_a_million,
         small_problems,
         thirty_clients,
         one_upload_a_slot,
