@@ -1,4 +1,4 @@
-"""The certified scheduler on families of random tables that it was not made for, two seeds each."""
+"""The certified scheduler on many kinds of random tables, two draws each that set nothing in it."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def main() -> Tables:
     rows: list[Row] = []
     for kind, make in FAMILIES.items():
         passes, gaps, holds = [], [], True
-        for seed in (11, 12):
+        for seed in (31, 32):
             u, b = make(1_000_000, 48, np.random.default_rng(seed))
             base = min(timed(lambda u=u, b=b: (u + b).sum())[1] for _ in range(3))  # type: ignore[misc]
             runs = [timed(lambda u=u, b=b: aw.solve_schedule(u, b)) for _ in range(2)]  # type: ignore[misc]
@@ -28,8 +28,8 @@ def main() -> Tables:
         rows.append(
             {
                 "1,000,000 clients × 48 slots": name,
-                "passes, first seed": passes[0],
-                "second seed": passes[1],
+                "passes, first draw": passes[0],
+                "second draw": passes[1],
                 "largest relative gap": max(gaps),
                 "certificates": "hold" if holds else "FAIL",
             }
