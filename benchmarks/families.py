@@ -105,3 +105,33 @@ def forbidden_slots(m: int, slots: int, rng: np.random.Generator) -> Pair:
     u[rng.random(u.shape) < 0.3] = np.inf
     u[:, 0] = np.where(np.isfinite(u).any(axis=1), u[:, 0], 0.5 / m**2)
     return u, b
+
+
+@instance
+def one_kind(m: int, slots: int, rng: np.random.Generator) -> Pair:
+    one = rng.random((1, slots)) / m, rng.normal(size=(1, slots)) / m
+    return np.repeat(one[0], m, axis=0), np.repeat(one[1], m, axis=0)
+
+
+@instance
+def one_outweighs_all(m: int, slots: int, rng: np.random.Generator) -> Pair:
+    u, b = normal(m, slots, rng)
+    b[0] *= m
+    return u, b
+
+
+@instance
+def random_walks(m: int, slots: int, rng: np.random.Generator) -> Pair:
+    u, b = (np.cumsum(rng.normal(size=(m, slots)), axis=1) for _ in range(2))
+    return np.abs(u) / m**2, b / m
+
+
+@instance
+def signs(m: int, slots: int, rng: np.random.Generator) -> Pair:
+    return rng.random((m, slots)) / m**2, rng.choice([-1.0, 1.0], (m, slots)) / m
+
+
+@instance
+def costs_of_all_sizes(m: int, slots: int, rng: np.random.Generator) -> Pair:
+    b = rng.random((m, slots)) * rng.normal(size=(m, 1))
+    return rng.pareto(0.8, (m, slots)) / m**2, b / m

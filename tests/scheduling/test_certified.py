@@ -1,5 +1,7 @@
 import dataclasses
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import agewise as aw
 from agewise.scheduling import check_schedule, exhaustive, solve_schedule, solve_stream
 from agewise.scheduling import table_objective as objective_of
 from agewise.scheduling.schedule import Leaf, Split
+from agewise.scheduling.tables import Tables
 
 certified = sys.modules["agewise.scheduling.certified"]
 capacity_module = sys.modules["agewise.scheduling.capacity"]
@@ -408,6 +411,23 @@ def test_a_bad_cell_far_down_is_named(rng):
     b[43_219, 5] = np.inf
     with pytest.raises(aw.InvalidInput, match=r"b\[43219, 5\] is inf"):
         solve_schedule(u, b)
+
+
+def test_the_first_failure_is_raised_whichever_thread_meets_it():
+    held = Tables(np.zeros((8, 1)), np.zeros((8, 1)))
+    held.blocks = lambda: ((row, held.u[row : row + 1], held.b[row : row + 1]) for row in range(8))
+    both_have_one = threading.Barrier(2)
+
+    def work(first, u, b):
+        if first >= 6:
+            both_have_one.wait()
+            time.sleep(0.05 * (first == 6))  # the later one is first to fail
+            raise ValueError(first)
+        return first
+
+    for _ in range(5):
+        with pytest.raises(ValueError, match="6"):
+            held.map(work)
 
 
 def test_what_bounds_a_whole_bounds_its_parts_too():

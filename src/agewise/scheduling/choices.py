@@ -54,6 +54,13 @@ class Choices:
         bias = self.bias + float(((new_b - b) * rows.weight[other]).sum())
         return Choices(at, columns, cost, bias)
 
+    def after(self, which: Which, met: Meeting, change: int) -> Choices:
+        """Where some rows choose as before the first of all changes: with those up to one made."""
+        columns = self.columns.copy()
+        columns[which] = met.before(change)
+        cost = self.cost + float(met.changes.price[:change].sum())
+        return Choices(self.at, columns, cost, self.bias + float(met.changes.step[:change].sum()))
+
 
 def objective_of(one: Choices) -> float:
     """To compare by."""
@@ -83,7 +90,7 @@ def settled(base: Choices, which: Which, rows: Rows, met: Meeting, around: int) 
     """Let rows that change near the meeting take either side, for Σ b of all to be closest to λ."""
     low, high = met.window(around)
     near = met.rows(low, high)
-    here = base.changed(which, rows, met.before(low), base.at)
+    here = base.changed(which, rows, met.columns, base.at).after(which, met, low)
     both = here.columns[which[near]], met.before(high)[near]
     values, weight = [rows.of(near, one) for one in both], rows.weight[near]
     (u, b), _ = values

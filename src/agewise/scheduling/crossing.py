@@ -7,6 +7,7 @@ two lines cross. All changes between two λ, sorted, give Σ b everywhere in bet
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from agewise.arrays import Array
 
 Columns = NDArray[np.intp]
-Part = tuple[Array, NDArray[np.intp], Columns, Columns]
+Part = tuple[Array, NDArray[np.intp]]
 Result = TypeVar("Result")
 
 ROWS = 5_000
@@ -45,13 +46,17 @@ STEPS = 30
 
 @dataclass(frozen=True)
 class Changes:
-    """At which λ rows change from one column to another, in rising order; Σ b changes by `step`."""
+    """At which λ rows change from one column to another, in rising order.
+
+    With each of them Σ b changes by `step` and Σ u by `price`.
+    """
 
     at: Array
     row: NDArray[np.intp]
     first: Columns
     last: Columns
     step: Array
+    price: Array
 
     def crossing(
         self, start: float, ends: tuple[float, float], slope: float = 1.0
@@ -163,9 +168,32 @@ def meeting(
 
 def _choices(u: Array, b: Array, rows: NDArray[np.intp], at: float) -> Columns:
     def work(part: NDArray[np.intp]) -> Columns:
-        return np.asarray((u[part] + (2 * at) * b[part]).argmin(axis=1))
+        own_u, own_b, _ = _held_rows(u, b, part)
+        own_b *= 2 * at
+        own_b += own_u
+        return np.asarray(own_b.argmin(axis=1))
 
     return np.concatenate(_in_parts(work, rows))
+
+
+_held = threading.local()
+
+
+def _held_rows(u: Array, b: Array, rows: NDArray[np.intp]) -> tuple[Array, Array, Array]:
+    """u and b of some rows, and room for as much; good until this thread asks again.
+
+    The memory is used again, for a fresh page costs more than the sums in it.
+    """
+    size = rows.size * u.shape[1]
+    if not hasattr(_held, "room") or _held.room.shape[1] < size:
+        _held.room = np.empty((3, max(size, ROWS * u.shape[1])))
+    own_u, own_b, room = (one[:size].reshape(rows.size, u.shape[1]) for one in _held.room)
+    for whole, own in ((u, own_u), (b, own_b)):
+        if whole.flags.c_contiguous:
+            np.take(whole, rows, axis=0, out=own, mode="clip")
+        else:  # of which `take` would copy all
+            own[:] = whole[rows]
+    return own_u, own_b, room
 
 
 def _in_parts(work: Callable[..., Result], *arrays: NDArray[np.intp]) -> list[Result]:
@@ -192,11 +220,12 @@ def changes_between(
         return _changes(u, b, ends, *part)
 
     parts = _in_parts(work, rows, *chosen)
-    at, row, first, last = (np.concatenate(one) for one in zip(*parts, strict=True))
-    start = b[row, first]
+    numbers, which = (np.concatenate(one, axis=1) for one in zip(*parts, strict=True))
+    at, start, step, price = numbers
     order = np.lexsort((-start, at))  # of one row, the larger b first
-    step = (b[row, last] - start) * weight[row]
-    return Changes(at[order], row[order], first[order], last[order], step[order])
+    row, first, last = (one[order] for one in which)
+    step, price = (one[order] * weight[row] for one in (step, price))
+    return Changes(at[order], row, first, last, step, price)
 
 
 def _changes(
@@ -207,23 +236,26 @@ def _changes(
     first: Columns,
     last: Columns,
 ) -> Part:
-    found = [(np.empty(0), rows[:0], first[:0], last[:0])]
+    """At which λ, from which b, steps and prices; which rows, from which columns to which."""
+    found = [(np.empty((4, 0)), np.empty((3, 0), dtype=np.intp))]
     while rows.size:
-        fall = b[rows, last] - b[rows, first]
-        falls = fall < 0  # but for columns that are the same, or the same to rounding
-        rows, first, last, fall = rows[falls], first[falls], last[falls], fall[falls]
-        if not rows.size:
-            break
-        at = np.clip((u[rows, first] - u[rows, last]) / (2 * fall), *ends)
-        values = u[rows] + (2 * at)[:, None] * b[rows]
-        picked = values.argmin(axis=1)
+        own_u, own_b, values = _held_rows(u, b, rows)
         lies = np.arange(rows.size)
-        inside = (b[rows, picked] < b[rows, first]) & (b[rows, picked] > b[rows, last])
-        inside &= values[lies, picked] < np.minimum(values[lies, first], values[lies, last])
-        whole = ~inside
-        found.append((at[whole], rows[whole], first[whole], last[whole]))
-        rows, middle = rows[inside], picked[inside]
+        start, end = own_b[lies, first], own_b[lies, last]
+        step, price = end - start, own_u[lies, last] - own_u[lies, first]
+        falls = step < 0  # but for columns that are the same, or the same to rounding
+        at = np.clip(-price / np.where(falls, 2 * step, -1.0), *ends)
+        np.multiply(own_b, (2 * at)[:, None], out=values)
+        values += own_u
+        middle = values.argmin(axis=1)
+        between = own_b[lies, middle]
+        inside = falls & (between < start) & (between > end)
+        inside &= values[lies, middle] < np.minimum(values[lies, first], values[lies, last])
+        whole = falls & ~inside
+        numbers, which = np.stack([at, start, step, price]), np.stack([rows, first, last])
+        found.append((numbers[:, whole], which[:, whole]))
+        middle = middle[inside]
         first, last = np.append(first[inside], middle), np.append(middle, last[inside])
-        rows = np.append(rows, rows)
-    at, row, begin, end = (np.concatenate(one) for one in zip(*found, strict=True))
-    return at, row, begin, end
+        rows = np.tile(rows[inside], 2)
+    numbers, which = (np.concatenate(one, axis=1) for one in zip(*found, strict=True))
+    return numbers, which

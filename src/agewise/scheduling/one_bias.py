@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +39,8 @@ GUESS = 20_000
 TRIES = 2
 """Passes after which a schedule may be good enough already."""
 
-OVERSHOOT = (1.5, 4.0)
-"""How far beyond where the best λ is expected one is looked at, to have it in between."""
+BEYOND = (1.0, 1.0, 1.5, 4.0)
+"""How far to where the best λ is expected the next looks go; at last beyond it."""
 
 HOPS = (1e-9, 0.3, 10.0)
 """How far beyond a λ, as a share of it, if the best one is expected to be that, but is not."""
@@ -59,11 +60,17 @@ ENOUGH = 5e-7
 CANCELLED = 1e-14
 """(Σ b − λ)² that counts as none, as a share of what it would be by chance."""
 
+BEYOND_PROOF = 1e-3
+"""The part of a gap that stays open, whatever rows that are not fixed choose, that is nothing."""
+
 LARGE = 1e-3
 """Relative gap that is worth starting again with rows that tie fixed, if they are few."""
 
 FIXED = 3
 """How many."""
+
+AGAIN = 3
+"""How often."""
 
 PASSES = 8
 """Passes over many clients at most."""
@@ -80,15 +87,16 @@ def search_one_bias(tables: Tables, counts: Counts, start: Array | None) -> Sche
 
 
 def _scalar_of_many(tables: Tables, counts: Counts, start: Array | None) -> Schedule:
-    search = _Search(tables, members_of(tables, counts), counts is not None)
+    search = latest = _Search(tables, members_of(tables, counts), counts is not None)
     best = search.run(search.guess() if start is None else float(start[0]))
-    if search.gap(best) > LARGE and tables.in_memory and counts is None:
-        side = search.better_side()  # few rows leave more than others make up for: fix them first
-        if side is not None:
-            again = _Search(tables, search.weight, False, fixed=(search.tied, side))
-            found = again.run(search.bound_at)
-            best = min(best, found, key=objective_of)
-            search.passes += again.passes
+    for _ in range(AGAIN if tables.in_memory and counts is None else 0):
+        fixed = latest.fixing()  # few rows leave more than others make up for: fix them first
+        if search.gap(best) <= LARGE or fixed is None:
+            break
+        latest = _Search(tables, search.weight, False, fixed, search.bound)
+        best = min(best, latest.run(search.bound_at, search.seen), key=objective_of)
+        search.seen += latest.seen
+        search.passes += latest.passes
     return search.schedule(best, counts)
 
 
@@ -101,12 +109,17 @@ class _Search:
         weight: Array,
         grouped: bool,
         fixed: tuple[Which, Columns] | None = None,
+        floor: float = math.inf,
     ) -> None:
         self.tables, self.weight, self.grouped, self.fixed = tables, weight, grouped, fixed
+        self.floor = floor
+        """The bound without fixed rows."""
         self.passes, self.hops = 0, 0
         self.left: Choices | None = None
         self.right: Choices | None = None
         self.last: Choices
+        self.seen: list[Choices] = []
+        """What passes over tables in memory found."""
         self.bound, self.bound_at = -math.inf, 0.0
         self.tied = np.empty(0, dtype=np.intp)
         """Rows that change at the best λ, where that leaves more than others make up for."""
@@ -121,22 +134,23 @@ class _Search:
         self.by_chance = float(((self.some.b**2).mean(axis=1) * self.sample.weight).sum())
         """(Σ b)² of clients with a column each by lot."""
 
-    def run(self, start: float) -> Choices:
+    def run(self, start: float, seen: Sequence[Choices] = ()) -> Choices:
         """Two λ with the best one in between, by few passes; it from the rows that change there.
 
         Σ b − λ falls at least as fast as λ rises, so at any λ it says how far the best is at most.
+        What was `seen` before some rows were fixed needs no pass.
         """
-        self.go(start)
-        for _ in range(TRIES):  # near enough, as a rule, for the sample to make up for the rest
+        for one in seen:
+            self.take(one)
+        if not seen:
+            self.go(start)
+        for step in count():  # near enough, as a rule, for the sample to make up for the rest
             made = self.made_up(self.last)
             if self.enough(made):
                 return made
-            if self.left and self.right and self.near():
+            if self.left and self.right and (step >= TRIES or self.near()):
                 break
-            self.go(self.beyond(1.0))
-        overshoot = iter(OVERSHOOT)
-        while self.left is None or self.right is None:
-            self.go(self.beyond(next(overshoot, None)))
+            self.go(self.beyond(BEYOND[step] if step < len(BEYOND) else None))
         while not self.near() and self.passes < PASSES - 1:
             before = len(self.active())
             self.go(self.within())
@@ -151,14 +165,20 @@ class _Search:
         )
         self.passes += 1
         here = Choices(at, columns, cost, float(bias[0]))
+        if self.tables.in_memory:
+            self.seen.append(here)
+        self.take(here)
+
+    def take(self, here: Choices) -> None:
+        """Choices at a λ, if nearer to the best one than those on their side are."""
         if self.fixed is not None:
             rows, chosen = self.fixed
-            here = here.changed(rows, _rows_of(self.tables, rows, self.weight), chosen, at)
+            here = here.changed(rows, _rows_of(self.tables, rows, self.weight), chosen, here.at)
         self.last = here
         self.prove(here)
-        if here.bias >= at:
+        if here.bias >= here.at and (self.left is None or here.at >= self.left.at):
             self.left = here
-        if here.bias <= at:
+        if here.bias <= here.at and (self.right is None or here.at <= self.right.at):
             self.right = here
 
     def prove(self, one: Choices) -> None:
@@ -172,7 +192,8 @@ class _Search:
 
     def enough(self, made: Choices) -> bool:
         left = made.objective - self.bound
-        return left <= max(ENOUGH * abs(made.objective), CANCELLED * self.by_chance)
+        known = BEYOND_PROOF * (made.objective - self.floor)
+        return left <= max(ENOUGH * abs(made.objective), CANCELLED * self.by_chance, known)
 
     def guess(self) -> float:
         """Where the sample's Σ b meets λ."""
@@ -238,11 +259,12 @@ class _Search:
         active, rows = _active(self.tables, active, self.weight)
         low, high = ((one.at, one.columns[active], one.bias) for one in (left, right))
         met = rows.meeting(low, high)
-        known = left.changed(active, rows, met.before(met.place), met.at)
+        start = left.changed(active, rows, met.columns, met.at)
+        known = start.after(active, met, met.place)
         self.prove(known)
         best = known
         for around in sorted({met.window(one): one for one in AROUND}.values()):
-            best = min(best, settled(known, active, rows, met, around), key=objective_of)
+            best = min(best, settled(start, active, rows, met, around), key=objective_of)
             yield best
             if self.enough(best):
                 return
@@ -256,8 +278,7 @@ class _Search:
         if len(ties) <= FIXED:
             self.tied = active[ties]
             for change in (begin, end) if len(ties) else (met.place,):
-                side = left.changed(active, rows, met.before(change), met.at)
-                self.tied_sides.append(self.made_up(side))
+                self.tied_sides.append(self.made_up(start.after(active, met, change)))
             yield from self.tied_sides
         elif self.grouped:
             yield self.made_up(known)
@@ -276,7 +297,10 @@ class _Search:
         made = settled(base, which, rows, met, AROUND[-1])
         if self.grouped or self.enough(made):
             return made
-        return closed(made, which, rows, *changes_near(met))
+        made = closed(made, which, rows, *changes_near(met))
+        off = (made.bias - made.at) ** 2  # less than a step, and most of what is left to gain
+        worth = off < self.by_chance / self.weight.sum() and 2 * off > made.objective - self.bound
+        return self.closed(made) if worth and not self.enough(made) else made
 
     def closed(self, base: Choices) -> Choices:
         """Move one or two clients of the sample at a time, by steps of all sizes."""
@@ -284,11 +308,14 @@ class _Search:
         moves = cheap_moves(self.some.u, self.some.b[:, :, None], columns, at)
         return closed(base, self.picked, self.some, *moves)
 
-    def better_side(self) -> Columns | None:
-        """What rows that tie choose on the side of them that seems better."""
+    def fixing(self) -> tuple[Which, Columns] | None:
+        """Rows that tie, with what they choose on the side that seems better, and those fixed."""
         if not len(self.tied):
             return None
-        return min(self.tied_sides, key=objective_of).columns[self.tied]
+        rows, chosen = self.tied, min(self.tied_sides, key=objective_of).columns[self.tied]
+        if self.fixed is None:
+            return rows, chosen
+        return np.append(self.fixed[0], rows), np.append(self.fixed[1], chosen)
 
     def schedule(self, made: Choices, counts: Counts) -> Schedule:
         allocation = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,8 +80,24 @@ class Tables:
         """Apply `work` to every block, two at a time where they are in memory."""
         if self._stream is not None:
             return [work(*block) for block in self.blocks()]
+        blocks = list(self.blocks())
+        results: list[Result | None] = [None] * len(blocks)
+        places = iter(range(len(blocks)))  # each thread takes the next
+        failed: dict[int, Exception] = {}
+
+        def some() -> None:
+            for place in places:
+                try:
+                    results[place] = work(*blocks[place])
+                except Exception as error:
+                    failed[place] = error
+                    return
+
         with ThreadPoolExecutor(max_workers=2) as pool:
-            return list(pool.map(lambda block: work(*block), self.blocks()))
+            list(pool.map(lambda _: some(), range(2)))
+        if failed:
+            raise failed[min(failed)]  # the first bad block, whichever thread met it
+        return cast(list[Result], results)
 
 
 def check_block(start: int, u: Array, b: Array) -> None:
@@ -158,10 +174,14 @@ def choose_all(
 ) -> tuple[NDArray[np.intp], float, Array, float]:
     """All clients' choices at λ: columns, Σ u, Σ b and L(λ)."""
     columns = np.empty(tables.clients, dtype=np.intp)
+    used: list[Array] = []  # fresh memory for every block would cost more than its sums
 
     def work(first: int, u: Array, b: Array) -> tuple[float, Array]:
+        held = used.pop() if used else np.empty(u.shape)
+        if len(held) < len(u):
+            held = np.empty(u.shape)
         # One product at a time: the temporaries of a block stay in the cache.
-        value = b[:, :, 0] * (2 * multipliers[0])
+        value = np.multiply(b[:, :, 0], 2 * multipliers[0], out=held[: len(u)])
         for k in range(1, b.shape[2]):
             value += b[:, :, k] * (2 * multipliers[k])
         value += u
@@ -170,6 +190,7 @@ def choose_all(
         least = value[rows, picked]
         if check and not (np.isfinite(least).all() and np.isfinite(b.sum())):
             check_block(first, u, b)
+        used.append(held)
         own = many[first : first + len(u)]
         columns[first : first + len(u)] = picked
         return float((u[rows, picked] * own).sum()), own @ b[rows, picked]
