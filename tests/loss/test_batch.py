@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
+from agewise.loss import batch
 from random_chains import random_law, random_transition
 
 
@@ -114,3 +115,32 @@ def test_laws_that_underflow_get_no_credit_for_ageing():
     np.testing.assert_allclose(u, wanted.u, rtol=1e-12)
     assert wanted.slots[0].classical_epsilon[0] == pytest.approx(0.1)
     assert wanted.slots[1].classical_epsilon[0] > 0.15
+
+
+@pytest.mark.parametrize("mixing", ["exact", "own_law"])
+def test_clients_left_out_once_nothing_is_left_of_their_rows_get_what_they_would(
+    rng, mixing, monkeypatch
+):
+    chains = np.stack([random_transition(rng, 4) for _ in range(60)])
+    stays = rng.random((60, 1, 1))  # some mix in a slot or two, some in very many
+    chains = stays * np.eye(4) + (1 - stays) * chains
+    laws = np.stack([random_law(rng, 4) for _ in range(60)])
+    found, asked = [], []
+    hockey_sticks = batch.hockey_sticks
+
+    def counted(rows, *more):
+        asked[-1] += len(rows)
+        return hockey_sticks(rows, *more)
+
+    monkeypatch.setattr(batch, "hockey_sticks", counted)
+    for worth in (0.0, 0.5, 1.1):
+        monkeypatch.setattr(batch, "WORTH", worth)
+        asked.append(0)
+        found.append(
+            aw.chain_tables(chains, [0, 1, 2, 3], np.full(60, 9), 40, 0.3, laws=laws, mixing=mixing)
+        )
+    assert asked[0] == 39 * 60  # none of age 0: Δ is 1 there
+    assert asked[0] > asked[1] > asked[2]
+    for u, b in found[1:]:
+        np.testing.assert_allclose(u, found[0][0], rtol=1e-12)
+        np.testing.assert_allclose(b, found[0][1], rtol=1e-12)

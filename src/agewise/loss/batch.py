@@ -19,8 +19,14 @@ from agewise.process import stationary_laws
 from agewise.process.batch import ChainBatch
 from agewise.process.joint import rounding
 
-CELLS = 2**18
-"""Entries of kernels handled at once: few enough for the cache, enough for two threads to pay."""
+CELLS = 270_000
+"""Entries of kernels handled at once: few enough for the cache, enough for two threads to pay.
+
+With a power of two all states of a client would compete for the same places of the cache.
+"""
+
+WORTH = 0.5
+"""The part of some clients for which E is not 0 yet, below which the others are left out."""
 
 
 def chain_tables(
@@ -64,6 +70,7 @@ def chain_tables(
     kind, first = _kinds(chains, given, counts)
     u, b = np.empty((len(first), last)), np.empty((len(first), last))
     rows = max(1, CELLS // size**2)
+    sharp = calibration == "sharp" and mixing != "any_prior"
 
     def work(start: int) -> None:
         """The tables of some kinds, not weighted yet."""
@@ -72,19 +79,17 @@ def chain_tables(
         stationary = stationary_laws(chain) if mixing == "exact" or law is None else None
         prior = {"exact": stationary, "own_law": law, "any_prior": None}[mixing]
         begun = np.array((stationary if law is None else law).T, order="C")  # type: ignore[union-attr]
-        delta, reach, mean, spread = np.empty((4, last, len(block)))
         batch = ChainBatch(chain, prior)
-        for kernel, age in batch.kernels(range(last)):
-            delta[age], back = batch.ageing(kernel, age, measured=calibration != "sharp")
-            if calibration == "sharp" and back is not None:
-                delta[age] = _sticks(back, age, delta[age], target)
-            release, mean[age], spread[age] = _moments(kernel, begun, values, estimator)
-            reach[age] = sensitivities(release.T, counts[block])
+        delta = _sticks(batch, last, target) if sharp else _deltas(batch, last)
         # Where rows are known, Δ is E by now, and the formula with E is sharp.
         rule = MIXINGS[mixing].sharpness if calibration == "sharp" and prior is None else "delta"
-        scale = Laplace().calibrate(reach, sharp_inverse(rule, np.array(target), delta, None))
-        u[start : start + rows] = (2 * scale**2 + spread / counts[block])[::-1].T
-        b[start : start + rows] = mean[::-1].T
+        cost, mean = np.empty((2, last, len(block)))
+        for age, later in enumerate(batch.moved(np.stack([values, values**2]), last)):
+            release, mean[-1 - age], spread = _moments(later, begun, values, estimator)
+            needed = sharp_inverse(rule, np.array(target), delta[age], None)
+            scale = Laplace().calibrate(sensitivities(release.T, counts[block]), needed)
+            cost[-1 - age] = 2 * scale**2 + spread / counts[block]
+        u[start : start + rows], b[start : start + rows] = cost.T, mean.T
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(work, range(0, len(first), rows)))
@@ -112,10 +117,13 @@ def _kinds(
 
 
 def _moments(
-    kernel: Array, law: Array, values: Array, estimator: Estimator
+    later: Array, law: Array, values: Array, estimator: Estimator
 ) -> tuple[Array, Array, Array]:
-    """The release of each state `[S, m]`, and mean and variance `[m]` of what it is off by."""
-    moved, square = np.moveaxis(np.stack([values, values**2]) @ kernel, 1, 0)  # at aggregation
+    """The release of each state `[S, m]`, and mean and variance `[m]` of what it is off by.
+
+    `later` `[S, 2, m]` are E[z] and E[z²] at aggregation, given each state.
+    """
+    moved, square = later.swapaxes(0, 1)
     if estimator == "propagated":  # off by nothing on average, whatever was collected
         return moved, np.zeros(moved.shape[1]), (law * (square - moved**2)).sum(axis=0)
     off = values[:, None] - moved
@@ -125,9 +133,32 @@ def _moments(
     return values[:, None], mean, spread
 
 
-def _sticks(rows: Array, age: int, delta: Array, target: float) -> Array:
-    """E `[m]` of `hockey_sticks`, which is never above Δ; 1 where a law underflowed."""
-    off = ROWS_OFF * rounding(age, len(rows))
-    targets, room = np.full(len(delta), target), np.full(len(delta), off)
-    sticks = hockey_sticks(np.moveaxis(rows, -1, 0), targets, room)
-    return np.where(delta < 1, sticks, delta)
+def _deltas(batch: ChainBatch, last: int) -> Array:
+    """Δ `[ages, m]`."""
+    return np.stack([batch.ageing(*one)[0] for one in batch.kernels(range(last))])
+
+
+def _sticks(batch: ChainBatch, last: int, target: float) -> Array:
+    """E `[ages, m]` of `hockey_sticks`, which is never above Δ; 1 where a law underflowed.
+
+    Rows of older data are mixtures of those of younger ones, so E never grows with age: where it
+    is 0, it stays 0, and clients for whom it is are left out of later ages.
+    """
+    found, who = np.zeros((last, len(batch.chains))), np.arange(len(batch.chains))
+    kernels = batch.kernels(range(last))
+    while (one := next(kernels, None)) is not None:
+        kernel, age = one
+        delta, rows = batch.ageing(kernel, age, measured=False)
+        if rows is not None and age > 0:
+            off = ROWS_OFF * rounding(age, len(rows))
+            targets, room = np.full(len(delta), target), np.full(len(delta), off)
+            sticks = hockey_sticks(np.moveaxis(rows, -1, 0), targets, room)
+            delta = np.where(delta < 1, sticks, delta)
+        found[age, who] = delta
+        some = delta > 0
+        if not some.any():
+            break
+        if some.mean() < WORTH:
+            batch, who = batch.only(some), who[some]
+            kernels = batch.kernels(range(age + 1, last), kernel[..., some], age)
+    return found
