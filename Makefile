@@ -26,10 +26,10 @@ explore: .venv/.installed
 	$(BIN)/agewise explore
 
 test: .venv/.installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadfile
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: .venv/.installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "" --deselect $(SEEDS)
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "" --deselect $(SEEDS)
 	$(BIN)/pytest -q -n 2 -m slow $(SEEDS)
 
 check: .venv/.installed-dev
