@@ -16,9 +16,9 @@ from agewise.loss.bound import Evaluation
 from agewise.loss.tables import noise_counts, noise_power
 from agewise.loss.training import is_trained
 from agewise.mechanism import MECHANISMS
-from agewise.planning.fingerprint import fingerprint
 from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.planning.proof import Proof, proof_to_data
+from agewise.planning.text import fingerprint, plan_json
 from agewise.problem import Problem
 from agewise.report.tables import (
     MOST_SHOWN,
@@ -184,9 +184,7 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as a JSON document, which `from_json` reads back to an equal plan."""
-        from agewise.documents import as_json  # noqa: PLC0415  (pydantic is slow to import)
-
-        return as_json(self.to_dict())
+        return plan_json(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
