@@ -22,8 +22,8 @@ Columns = NDArray[np.intp]
 Part = tuple[Array, NDArray[np.intp]]
 Result = TypeVar("Result")
 
-ROWS = 5_000
-"""Rows whose values are held at once."""
+CELLS = 240_000
+"""Cells of the rows whose values are held at once."""
 
 MANY = 6
 """Parts of so many rows that are worth two threads."""
@@ -173,7 +173,7 @@ def _choices(u: Array, b: Array, rows: NDArray[np.intp], at: float) -> Columns:
         own_b += own_u
         return np.asarray(own_b.argmin(axis=1))
 
-    return np.concatenate(_in_parts(work, rows))
+    return np.concatenate(_in_parts(work, u.shape[1], rows))
 
 
 _held = threading.local()
@@ -186,7 +186,7 @@ def _held_rows(u: Array, b: Array, rows: NDArray[np.intp]) -> tuple[Array, Array
     """
     size = rows.size * u.shape[1]
     if not hasattr(_held, "room") or _held.room.shape[1] < size:
-        _held.room = np.empty((3, max(size, ROWS * u.shape[1])))
+        _held.room = np.empty((3, max(size, CELLS)))
     own_u, own_b, room = (one[:size].reshape(rows.size, u.shape[1]) for one in _held.room)
     for whole, own in ((u, own_u), (b, own_b)):
         if whole.flags.c_contiguous:
@@ -196,10 +196,11 @@ def _held_rows(u: Array, b: Array, rows: NDArray[np.intp]) -> tuple[Array, Array
     return own_u, own_b, room
 
 
-def _in_parts(work: Callable[..., Result], *arrays: NDArray[np.intp]) -> list[Result]:
+def _in_parts(work: Callable[..., Result], slots: int, *arrays: NDArray[np.intp]) -> list[Result]:
     """Some rows at a time; two parts at once if there are many."""
-    starts = range(0, max(1, arrays[0].size), ROWS)
-    parts = [[one[start : start + ROWS] for one in arrays] for start in starts]
+    rows = max(1, CELLS // slots)
+    starts = range(0, max(1, arrays[0].size), rows)
+    parts = [[one[start : start + rows] for one in arrays] for start in starts]
     if len(parts) < MANY:
         return [work(*part) for part in parts]
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -219,7 +220,7 @@ def changes_between(
     def work(*part: NDArray[np.intp]) -> Part:
         return _changes(u, b, ends, *part)
 
-    parts = _in_parts(work, rows, *chosen)
+    parts = _in_parts(work, u.shape[1], rows, *chosen)
     numbers, which = (np.concatenate(one, axis=1) for one in zip(*parts, strict=True))
     at, start, step, price = numbers
     order = np.lexsort((-start, at))  # of one row, the larger b first
