@@ -144,3 +144,8 @@ def test_clients_left_out_once_nothing_is_left_of_their_rows_get_what_they_would
     for u, b in found[1:]:
         np.testing.assert_allclose(u, found[0][0], rtol=1e-12)
         np.testing.assert_allclose(b, found[0][1], rtol=1e-12)
+
+
+def test_a_client_may_have_a_single_record():
+    u, _ = aw.chain_tables([[[0.5, 0.5], [0.5, 0.5]]], [0, 1], [1], 2, 0.5)
+    assert np.isfinite(u).all()
