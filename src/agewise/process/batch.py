@@ -26,11 +26,11 @@ class ChainBatch:
 
     def __init__(self, chains: Array, prior: Array | None) -> None:
         self.chains, self.prior = chains, prior
-        self.step = np.ascontiguousarray(np.moveaxis(chains, 0, -1))
+        self._step = np.ascontiguousarray(np.moveaxis(chains, 0, -1))
         self._prior = None if prior is None else np.ascontiguousarray(prior.T)
         self._rarest = np.zeros(len(chains))  # logarithms, as of the smallest move
-        self._redrawn = (self.step == self.step[:1]).all(axis=(0, 1))  # each slot, by one law
-        self._smallest = np.log(np.where(self.step > 0, self.step, 1).min(axis=(0, 1)))
+        self._redrawn = (self._step == self._step[:1]).all(axis=(0, 1))  # each slot, by one law
+        self._smallest = np.log(np.where(self._step > 0, self._step, 1).min(axis=(0, 1)))
         self._tiny = np.zeros(len(chains), dtype=bool)
         if self._prior is not None:
             self._rarest = np.log(np.where(self._prior > 0, self._prior, 1).min(axis=0))
@@ -46,15 +46,15 @@ class ChainBatch:
     ) -> Iterator[tuple[Array, int]]:
         """Yield the kernels `[S, S, m]` of rising ages, with each age; from one `reached` on."""
         if kernel is None:
-            size = len(self.step)
-            kernel = np.zeros_like(self.step)
+            size = len(self._step)
+            kernel = np.zeros_like(self._step)
             kernel[np.arange(size), np.arange(size)] = 1
         for age in ages:
             if age - reached > 1:
                 jump = np.linalg.matrix_power(self.chains, age - reached)
                 kernel = _products(kernel, np.ascontiguousarray(np.moveaxis(jump, 0, -1)))
             elif age > reached:
-                kernel = _products(kernel, self.step) if reached else self.step
+                kernel = _products(kernel, self._step) if reached else self._step
             reached = age
             yield kernel, age
 
@@ -62,7 +62,7 @@ class ChainBatch:
         """Yield E `[S, k, m]` of `values` `[k, S]`, age by age, given each state at collection."""
         later = np.repeat(values.T[..., None], len(self.chains), axis=2)
         for age in range(ages):
-            later = _products(self.step, later) if age else later
+            later = _products(self._step, later) if age else later
             yield later
 
     def ageing(
