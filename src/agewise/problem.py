@@ -323,6 +323,12 @@ class Problem:
         return self.replace(learner=self.learner.untrained())
 
     @cached_property
+    def kinds(self) -> list[int]:
+        """Which kind each client is: those alike in all but name and weight have one number."""
+        numbers: dict[Any, int] = {}
+        return [numbers.setdefault(likeness(client), len(numbers)) for client in self.clients]
+
+    @cached_property
     def width(self) -> int:
         """How many numbers a release has."""
         return int(self.learner.table(self.clients[0].process.states).shape[1])

@@ -324,8 +324,18 @@ def _inspect_client(
 
 def problem_to_dict(problem: Problem) -> dict[str, Any]:
     """Return a problem as the plain data of a scenario file; floats are kept exactly."""
+    processes = {id(client.process): client for client in problem.clients}  # many may share one
+    document = scenario_head(problem)
+    told = {key: _process_to_dict(client) for key, client in processes.items()}
+    shared = "states" in document
+    rows = [client_to_dict(one, told[id(one.process)], shared) for one in problem.clients]
+    return {**document, "clients": rows}
+
+
+def scenario_head(problem: Problem) -> dict[str, Any]:
+    """What a scenario file says but for its clients."""
     common = {tuple(c.process.states.tolist()) for c in problem.clients}
-    document: dict[str, Any] = {
+    document = {
         "version": VERSION,
         "name": problem.name,
         "unit": problem.unit,
@@ -347,25 +357,29 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
         "level": [one.to_dict() for one in problem.level or ()] or None,  # type: ignore[union-attr]
         "knowledge": None if problem.knowledge is None else problem.knowledge.to_dict(),
         "states": list(common.pop()) if len(common) == 1 else None,
-        "clients": [],
     }
-    processes = {id(c.process): c for c in problem.clients}  # many may share one
-    told = {key: _process_to_dict(client) for key, client in processes.items()}
-    for client in problem.clients:
-        own = client.process.states.tolist() if document["states"] is None else None
-        entry = {
-            "name": client.name,
-            "samples": client.samples,
-            "weight": client.weight,
-            "epsilon": client.epsilon,
-            "turn": client.turn if client.turn > 1 else None,
-            "members": client.members if client.members > 1 else None,
-            "law": None if client.law is None else list(client.law),  # type: ignore[arg-type]
-            "states": own,
-            "process": told[id(client.process)],
-        }
-        document["clients"].append({k: v for k, v in entry.items() if v is not None})
     return {k: v for k, v in document.items() if v is not None}
+
+
+def client_to_dict(
+    client: Client, process: dict[str, Any] | None = None, shared: bool = False
+) -> dict[str, Any]:
+    """What a scenario file says of a client; `shared`: its states stand at the head.
+
+    `process` is what is said of its process, where that is known.
+    """
+    entry = {
+        "name": client.name,
+        "samples": client.samples,
+        "weight": client.weight,
+        "epsilon": client.epsilon,
+        "turn": client.turn if client.turn > 1 else None,
+        "members": client.members if client.members > 1 else None,
+        "law": None if client.law is None else list(client.law),  # type: ignore[arg-type]
+        "states": None if shared else client.process.states.tolist(),
+        "process": _process_to_dict(client) if process is None else process,
+    }
+    return {k: v for k, v in entry.items() if v is not None}
 
 
 def dump_scenario(problem: Problem) -> str:

@@ -12,13 +12,15 @@ import pytest
 
 import agewise as aw
 from agewise.federation import client as client_side
-from agewise.federation import local, local_transport, seeding, together
+from agewise.federation import local, local_transport, seeding, sources, together
 from agewise.federation.checking import check_run
 from agewise.federation.files import ledger_file
 from agewise.federation.journal import SETTINGS, Settings
 from agewise.federation.local import LocalRun, LocalTransport
 from agewise.federation.seeding import Seeds, client_generator
-from agewise.federation.sources import SimulatedRecords, present_of_each
+from agewise.federation.sources import Simulated, SimulatedRecords, drawn_of_each, present_sum
+from agewise.learning import averages
+from agewise.mechanism.laplace import Laplace
 from agewise.privacy.accounts import Accounts
 from agewise.privacy.ledger import Ledger
 from random_problems import random_problem
@@ -221,25 +223,81 @@ def test_generators_of_many_are_those_of_each(seed, known, monkeypatch):
         assert rng.laplace(0.0, 2.0) == own.laplace(0.0, 2.0)
 
 
+@pytest.mark.parametrize("seed", [0, 7, 2**40])
+def test_noise_of_many_at_once_is_that_of_each_generator(seed):
+    names = [f"client {i}" for i in range(20_000)]
+    seeds = Seeds(seed, names, "noise")
+    some = names[::-3]
+    firsts = seeds.firsts(some)
+    assert firsts.tolist() == [rng.random() for rng in seeds.of(some)]
+    values, laplace = np.linspace(0, 1, len(some))[:, None], Laplace()
+    one_by_one = laplace.imitate_each(values, scale=0.3, rngs=seeds.of(some))
+    at_once = laplace.imitate_each(values, scale=0.3, rngs=iter(()), firsts=firsts)
+    assert at_once.value.tolist() == one_by_one.value.tolist()
+    assert at_once == dataclasses.replace(one_by_one, value=at_once.value)
+    # A chance of 0 is drawn again: then each generator has to be asked.
+    firsts[5] = 0.0
+    asked = laplace.imitate_each(values, scale=0.3, rngs=seeds.of(some), firsts=firsts)
+    assert asked.value.tolist() == one_by_one.value.tolist()
+
+
 def test_a_hash_that_begins_with_zeros_is_a_number_of_fewer_words(monkeypatch):
     told = seeding._told
-    monkeypatch.setattr(
-        seeding, "_told", lambda n, p: bytes(4) + told(n, p)[4:] if n == "client 1" else told(n, p)
-    )
+
+    def short(names, purpose):
+        hashes = [(name, told([name], purpose)) for name in names]
+        return b"".join(bytes(4) + it[4:] if name == "client 1" else it for name, it in hashes)
+
+    monkeypatch.setattr(seeding, "_told", short)
     names = [f"client {i}" for i in range(3)]
+    assert Seeds(5, names, "noise").firsts(names) is None
     for name, rng in zip(names, Seeds(5, names, "noise").of(names), strict=True):
         assert rng.random() == client_generator(5, name, "noise").random()
 
 
+@pytest.mark.parametrize("held", [1, 200, sources.HELD])
 @pytest.mark.parametrize("law", [None, [0.25, 0.25, 0.5, 0.0]])
-def test_the_present_of_many_is_that_of_each(law):
+def test_the_records_of_many_are_those_of_each(law, held, monkeypatch):
+    monkeypatch.setattr(sources, "HELD", held)
     clients = [aw.Client(f"client {i}", CHAIN, law, samples=37) for i in range(20)]
     table = np.stack([CHAIN.states, CHAIN.states**2], axis=1)
     names = [client.name for client in clients]
     seeds = Seeds(9, [*names, "somebody else"], "records")
-    many = present_of_each(clients[0], names, seeds, 2, 5, table)
-    each = [SimulatedRecords(client, 9).present(2, 5, 37, table) for client in clients]
-    assert many.tolist() == np.stack(each).tolist()
+    counts, later = drawn_of_each(clients[0], names, seeds, 2, 5)
+    for client, here, there in zip(clients, counts, averages(later, table), strict=True):
+        own = SimulatedRecords(client, 9)
+        assert np.sort(np.repeat(CHAIN.states, here)).tolist() == sorted(own.collect(2, 37))
+        assert there.tolist() == own.present(2, 5, 37, table).tolist()
+
+
+def test_what_was_collected_is_not_drawn_again_and_means_the_same(monkeypatch):
+    clients = [aw.Client(f"client {i}", CHAIN, samples=5 + i % 2) for i in range(30)]
+    clients.append(aw.Client("gateway", CHAIN, samples=3, members=4))
+    problem = aw.Problem(clients, aggregate_at=6, epsilon=0.5)
+    slots = [1 + i % 3 for i in range(31)]
+    target = list(zip([c.name for c in clients], problem.weights.tolist(), slots, strict=True))
+    drawn = []
+    whole = sources.drawn_of_each
+
+    def counted(client, names, *rest):
+        drawn.extend(names)
+        return whole(client, names, *rest)
+
+    monkeypatch.setattr(sources, "drawn_of_each", counted)
+    anew = present_sum(problem, Simulated(problem, 4), target)
+    assert sorted(drawn) == sorted(c.name for c in clients[:-1])
+    drawn.clear()
+    kept = Simulated(problem, 4)
+    kept.collect([clients[0].name, clients[6].name], 1)
+    kept.collect([clients[2].name, clients[8].name], 1)  # they collect in slot 3
+    kept.collect([clients[6].name, clients[12].name], 1)  # one of them again
+    drawn.clear()
+    assert present_sum(problem, kept, target).tolist() == anew.tolist()
+    told = {clients[i].name for i in (0, 6, 12)}
+    assert sorted(drawn) == sorted(c.name for c in clients[:-1] if c.name not in told)
+    named = {client.name: client for client in clients}
+    one_by_one = present_sum(problem, lambda name: SimulatedRecords(named[name], 4), target)
+    assert one_by_one.tolist() == anew.tolist()
 
 
 def killed_after(folder, seconds):

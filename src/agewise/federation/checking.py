@@ -275,7 +275,7 @@ def _source(
     plan: Plan, settings: Settings, record: Any, as_told: list[str]
 ) -> Callable[[str], DataSource] | None:
     if settings.engine == "local" and settings.readings is None and not settings.own_sources:
-        return Simulated(plan.problem.clients, settings.seed)
+        return Simulated(plan.problem, settings.seed)
     if isinstance(record, dict) and record.get("realised_loss") is not None:
         as_told.append(f"{RECORD}: realised_loss, from records that are not kept here")
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from agewise.errors import AgewiseError
 from agewise.federation.statement import Statement
@@ -19,8 +19,7 @@ class RunIncomplete(AgewiseError):
     exit_code = 4
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """Something that happened: in which slot, to whom, what, and why."""
 
     slot: int

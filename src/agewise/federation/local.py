@@ -194,7 +194,7 @@ class LocalRun:
     def _records(self) -> Callable[[str], DataSource]:
         """What gives each client's records."""
         if self.sources is None:
-            return Simulated(self.problem.clients, self.settings.seed)
+            return Simulated(self.problem, self.settings.seed)
         return self.source
 
     def source(self, name: str) -> DataSource:

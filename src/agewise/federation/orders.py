@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import NamedTuple, overload
 
 from agewise.federation.messages import Order
-from agewise.planning import Assignment
-from agewise.problem import Client, Problem, Target, likeness
+from agewise.planning import Assignment, Plan
+from agewise.problem import Client, Problem
 
 
 @dataclass(frozen=True)
@@ -64,29 +64,47 @@ class Due(Sequence[Order]):
         return list(self)[place]
 
 
+class Issued(NamedTuple):
+    """What a plan asks of whom: by client, and the names of those due in each slot.
+
+    `kinds` has a number for all that a client's order and its claims rest on.
+    """
+
+    assignments: dict[str, Assignment]
+    kinds: dict[str, int]
+    due: dict[int, list[str]]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Issued:
+        """Everything that a plan asks for, of those who can be heard."""
+        unheard, due = set(plan.unheard), dict[int, list[str]]()
+        names = [one.client for one in plan.assignments]
+        for name, one in zip(names, plan.assignments, strict=True):
+            if name not in unheard:
+                due.setdefault(one.collect_at, []).append(name)
+        assignments = dict(zip(names, plan.assignments, strict=True))
+        kinds = dict(zip(names, plan.kinds, strict=True))
+        for name in unheard:
+            del assignments[name], kinds[name]
+        return cls(assignments, kinds, due)
+
+
 class Orders:
     """Makes the orders of a run, each kind once."""
 
     def __init__(self, run: str, problem: Problem) -> None:
         self.run, self.problem = run, problem
-        self._made: dict[Any, Order] = {}
+        self._made: dict[tuple[str, int], Order] = {}
 
-    @staticmethod
-    def kind(one: Assignment, client: Client) -> tuple[Any, ...]:
-        """What clients have in common whose orders, and what is true of them, are the same."""
-        told = one.noise_scale, one.sensitivity, one.delta, one.aged_epsilon
-        return one.collect_at, one.fingerprint, *told, likeness(client)
-
-    def order(self, plan: str, one: Assignment, client: Client, target: Target) -> Order:
-        """What a client is asked to do by a plan of this digest."""
-        kind = plan, self.kind(one, client)
-        if kind not in self._made:
-            self._made[kind] = self._make(plan, one, client, target)
-        made = self._made[kind]
+    def order(self, plan: str, kind: int, one: Assignment, client: Client) -> Order:
+        """What a client is asked to do by a plan of this digest; those of a `kind` alike."""
+        if (plan, kind) not in self._made:
+            self._made[plan, kind] = self._make(plan, one, client)
+        made = self._made[plan, kind]
         return OrdersAlike(made, [made.client]).of(one.client)
 
-    def _make(self, plan: str, one: Assignment, client: Client, target: Target) -> Order:
-        problem = self.problem
+    def _make(self, plan: str, one: Assignment, client: Client) -> Order:
+        problem, target = self.problem, self.problem.target_of(client)
         return Order(
             run=self.run,
             client=one.client,

@@ -147,7 +147,7 @@ class RunResult:
             "missing": dict(self.missing),
             "rejected": dict(self.rejected),
             "statement": self.statement.to_dict(),
-            "steps": [vars(step).copy() for step in self.steps],
+            "steps": [step._asdict() for step in self.steps],
         }
 
     def to_json(self) -> str:
@@ -222,7 +222,7 @@ def failed_record(server: Server, statement: Statement, why: str) -> dict[str, A
         "complete": False,
         "failure": why,
         "rejected": dict(server.rejected),
-        "steps": [vars(step).copy() for step in server.steps],
+        "steps": [step._asdict() for step in server.steps],
         "statement": statement.to_dict(),
     }
 
@@ -237,11 +237,11 @@ def _realised(
     trained = is_trained(problem)
     if trained and problem.rounds != 1:
         return None  # no round of a training has a loss of its own
-    seeds = source.seeds if isinstance(source, Simulated) else None
     records = (source(name) for name, _, _ in outcome.target)
-    if seeds is None and not all(isinstance(one, SimulatedRecords) for one in records):
+    simulated = isinstance(source, Simulated)
+    if not simulated and not all(isinstance(one, SimulatedRecords) for one in records):
         return None  # what real records are now is nobody's business
-    truth = present_sum(problem, source, outcome.target, seeds)  # type: ignore[arg-type]
+    truth = present_sum(problem, source, outcome.target)  # type: ignore[arg-type]
     off = np.asarray(outcome.aggregate) - truth
     if trained:
         errors = [np.square(one.first @ off).sum() for one in rehearsals(problem)]

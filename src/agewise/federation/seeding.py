@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agewise.arrays import Array
+
 Words = NDArray[np.uint32]
 Halves = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 """Numbers of 128 bits: the upper and the lower half of each."""
@@ -23,7 +25,7 @@ _ORDERS = [1, 0, 3, 2], [0, 1, 2, 3]
 
 def client_generator(seed: int, name: str, purpose: str) -> np.random.Generator:
     """Return a client's own generator, whatever the order in which clients are served."""
-    return np.random.default_rng([seed, int.from_bytes(_told(name, purpose))])
+    return np.random.default_rng([seed, int.from_bytes(_told([name], purpose))])
 
 
 class Seeds:
@@ -36,7 +38,7 @@ class Seeds:
     def __init__(self, seed: int, names: Sequence[str], purpose: str) -> None:
         self.seed, self.purpose = seed, purpose
         self._place = {name: place for place, name in enumerate(names)}
-        told = np.frombuffer(b"".join([_told(name, purpose) for name in names]), dtype=">u4")
+        told = np.frombuffer(_told(names, purpose), dtype=">u4")
         words = told.reshape(len(names), 4)[:, ::-1].astype(np.uint32)
         parts = range(max(1, -(-seed.bit_length() // 32)))
         first = np.array([seed >> 32 * i & 0xFFFFFFFF for i in parts], dtype=np.uint32)
@@ -46,25 +48,37 @@ class Seeds:
         increment = (where << one | along >> np.uint64(63), along << one | one)
         state = _plus(_times(_plus((high, low), increment), _STEP), increment)
         self._rows = np.stack([*state, *increment], axis=1)
-        self._short = {name for name, last in zip(names, words[:, -1], strict=True) if last == 0}
+        self._short = {names[place] for place in np.flatnonzero(words[:, -1] == 0).tolist()}
 
     def of(self, names: Sequence[str]) -> Iterator[np.random.Generator]:
         """Yield what `client_generator` returns for each; it is gone when the next one comes."""
-        rows = self._rows[[self._place[name] for name in names]]
         bits = np.random.PCG64(0)
         rng, layout = np.random.Generator(bits), _layout()
         if layout is None or self._short:
-            for name, row in zip(names, rows.tolist(), strict=True):
+            for name, row in zip(names, self._of(names).tolist(), strict=True):
                 if name in self._short:  # a number of fewer words
                     yield client_generator(self.seed, name, self.purpose)
                     continue
                 bits.state = _state(*row)
                 yield rng
             return
-        place = _held(bits)
-        for row in rows[:, layout]:
-            place[:] = row
+        place, states = _held(bits).data.cast("B"), self._of(names)[:, layout].tobytes()
+        for start in range(0, len(states), len(place)):
+            place[:] = states[start : start + len(place)]
             yield rng
+
+    def firsts(self, names: Sequence[str]) -> Array | None:
+        """What `random()` of each generator gives first, all at once; None: ask them."""
+        if self._short:
+            return None
+        high, low, *increment = self._of(names).T
+        high, low = _plus(_times((high, low), _STEP), (increment[0], increment[1]))
+        turned, by = high ^ low, high >> np.uint64(58)
+        bits = turned >> by | turned << (-by & np.uint64(63))
+        return np.asarray((bits >> np.uint64(11)) * 2.0**-53)
+
+    def _of(self, names: Sequence[str]) -> NDArray[np.uint64]:
+        return self._rows[[self._place[name] for name in names]]
 
 
 def _state(high: int, low: int, where: int, along: int) -> Any:
@@ -111,8 +125,10 @@ def _times(one: Halves, factor: tuple[np.uint64, np.uint64]) -> Halves:
     return upper + high * by_low + low * by_high, low * by_low
 
 
-def _told(name: str, purpose: str) -> bytes:
-    return hashlib.sha256(f"{purpose}\0{name}".encode()).digest()[:16]
+def _told(names: Sequence[str], purpose: str) -> bytes:
+    """Sixteen bytes for each name."""
+    hashed, head = hashlib.sha256, f"{purpose}\0".encode()
+    return b"".join([hashed(head + name.encode()).digest()[:16] for name in names])
 
 
 def _states(entropy: Words) -> list[NDArray[np.uint64]]:

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,10 @@ from agewise.federation.claims import refuse_claims, refuse_outside
 from agewise.federation.happened import ON_MISSING, OnMissing, Outcome, RunIncomplete, Step
 from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
 from agewise.federation.one_draw import Sum, sum_up
-from agewise.federation.orders import Due, Orders, OrdersAlike
+from agewise.federation.orders import Due, Issued, Orders, OrdersAlike
 from agewise.federation.statement import Statement, published, state_privacy
 from agewise.federation.uploads import ALIKE, Received, Uploads
-from agewise.planning import Assignment, Plan, price, replan
+from agewise.planning import Plan, price, replan
 from agewise.problem import Client
 from agewise.terms import terms
 from agewise.wording import listed
@@ -54,11 +55,11 @@ class Server:
         """Good uploads that came too late to count: released all the same."""
         self.closed = 0
         self.failure: str | None = None
-        self._targets = {c.name: plan.problem.target_of(c) for c in plan.problem.clients}
         self._width = plan.problem.width
         self._clients = {c.name: c for c in plan.problem.clients}
         self.refused: dict[str, str] = {}
-        self._issued: dict[tuple[str, str], Assignment] = {}
+        self._issued: dict[str, Issued] = {}
+        """What was asked of whom, by the digests of plans."""
         self._orders = Orders(run, plan.problem)
         self._adopt(plan)
 
@@ -67,20 +68,21 @@ class Server:
         groups: dict[int, list[str]] = {}
         for name in self._still_due(slot):
             groups.setdefault(self._kinds[name], []).append(name)
-        issued = [(self._issued[self.digest, names[0]], names) for names in groups.values()]
-        return Due([OrdersAlike(self._order(self.digest, one), names) for one, names in issued])
+        digest = self.digest
+        return Due([OrdersAlike(self._order(digest, one[0]), one) for one in groups.values()])
 
     def order_of(self, upload: Upload) -> Order:
         """The order that an upload answered."""
-        return self._order(upload.plan, self._issued[upload.plan, upload.client])
+        return self._order(upload.plan, upload.client)
 
     def knows_plans(self, digests: set[str]) -> bool:
         """Whether one of these plans was issued in this run, by their digests."""
-        return bool(digests & {digest for digest, _ in self._issued})
+        return bool(digests & self._issued.keys())
 
-    def _order(self, digest: str, one: Assignment) -> Order:
-        client, target = self._clients[one.client], self._targets[one.client]
-        return self._orders.order(digest, one, client, target)
+    def _order(self, digest: str, name: str) -> Order:
+        issued = self._issued[digest]
+        one, kind = issued.assignments[name], issued.kinds[name]
+        return self._orders.order(digest, kind, one, self._clients[name])
 
     def receive(self, payload: bytes, slot: int, sender: str | None = None) -> str | None:
         """Take an upload that arrived in a slot; return why it was rejected, None if it was not.
@@ -193,7 +195,7 @@ class Server:
             self.closed = 0
             self.missing.clear()
             self._adopt(self.first_plan)
-        elif any(self._awaited(one.client) for one in self._due.get(self.closed, [])):
+        elif any(map(self._awaited, self._due.get(self.closed, []))):
             self.closed -= 1
         self.steps.append(Step(self.closed + 1, "", "retried"))
 
@@ -225,13 +227,14 @@ class Server:
             raise RunIncomplete(f"run {self.run} did not complete: {self.failure}.")
         if self.closed < first.aggregate_at:
             raise InvalidInput("slot", self.closed, f"all slots to {first.aggregate_at} closed")
-        both = zip(first.clients, first.weights.tolist(), strict=True)
-        here = [(client, weight) for client, weight in both if client.name in self.received]
-        total = math.fsum(weight for _, weight in here)
-        shares = tuple(weight / total for _, weight in here)
+        here, weights = list(first.clients), first.weights
+        if len(self.received) < len(here):
+            heard = [client.name in self.received for client in here]
+            here, weights = list(compress(here, heard)), weights[heard]
+        shares = (weights / math.fsum(weights.tolist())).tolist()
         slots = self.received.collected()
-        followed = self._carried_out([client for client, _ in here], shares, slots)
-        names, due = tuple(client.name for client, _ in here), None
+        followed = self._carried_out(here, shares, slots)
+        names, due = tuple([client.name for client in here]), None
         if first.noise == "server":
             if draw is None:
                 raise InvalidInput("draw", "none", "one, where the server adds the noise")
@@ -242,10 +245,11 @@ class Server:
         else:
             aggregate = weighted_mean(shares, self.received.values_of(names))
         if first.estimator == "best":
-            target = zip(followed.assignments, first.weights.tolist(), strict=True)
-            aim = tuple((a.client, weight, a.collect_at) for a, weight in target)
+            asked = followed.assignments
+            who, when = [one.client for one in asked], [one.collect_at for one in asked]
+            aim = tuple(zip(who, first.weights.tolist(), when, strict=True))
         else:
-            aim = tuple((name, p, slots[name]) for p, name in zip(shares, names, strict=True))
+            aim = tuple(zip(names, shares, map(slots.__getitem__, names), strict=True))
         return Outcome(
             model=published(first.learner, aggregate),
             aggregate=aggregate,
@@ -297,7 +301,7 @@ class Server:
         )
 
     def _carried_out(
-        self, clients: list[Client], shares: tuple[float, ...], collected: dict[str, int]
+        self, clients: list[Client], shares: list[float], collected: dict[str, int]
     ) -> Plan:
         """The plan as it was really followed: who took part, and when each one collected."""
         slots = [collected[c.name] for c in clients]
@@ -325,23 +329,13 @@ class Server:
     def _adopt(self, plan: Plan) -> None:
         self.plan = plan
         self.digest = plan.digest
-        self._due: dict[int, list[Assignment]] = {}
-        self._kinds: dict[str, int] = {}
-        """Of each client that is due, a number for all that its order and its claims rest on."""
-        unheard, kinds = set(plan.unheard), dict[Any, int]()
-        for one in plan.assignments:
-            if one.client in unheard:
-                continue
-            self._due.setdefault(one.collect_at, []).append(one)
-            self._issued[self.digest, one.client] = one
-            kind = Orders.kind(one, self._clients[one.client])
-            self._kinds[one.client] = kinds.setdefault(kind, len(kinds))
+        issued = self._issued.setdefault(self.digest, Issued.of(plan))
+        self._due, self._kinds = issued.due, issued.kinds
 
     def _still_due(self, slot: int) -> list[str]:
         """Whoever is to upload in a slot and has not."""
         here, gone = self.received.numbers, self.missing
-        due = [one.client for one in self._due.get(slot, [])]
-        return [name for name in due if name not in here and name not in gone]
+        return [name for name in self._due.get(slot, []) if name not in here and name not in gone]
 
     def _awaited(self, client: str) -> bool:
         return client not in self.received and client not in self.missing
@@ -372,7 +366,8 @@ class Server:
             raise BadMessage("wrong run", upload.run)
         if name not in self._clients:
             raise BadMessage("unknown client", name)
-        issued = self._issued.get((upload.plan, name))
+        plan = self._issued.get(upload.plan)
+        issued = None if plan is None else plan.assignments.get(name)
         if issued is None:
             raise BadMessage("wrong plan", upload.plan)
         if name in self.received:
@@ -391,8 +386,8 @@ class Server:
             raise BadMessage("wrong noise", "a stand-in" if self.private else "not the stand-in")
         if upload.noise != self.first_plan.problem.noise:
             raise BadMessage("wrong noise", f"by the {upload.noise}")
-        client, target = self._clients[name], self._targets[name].epsilon
-        refuse_claims(upload, issued, self.first_plan.problem, client, target)
+        problem, client = self.first_plan.problem, self._clients[name]
+        refuse_claims(upload, issued, problem, client, problem.target_of(client).epsilon)
         if upload.noise == "server":
             refuse_outside(upload, issued, self._release(name, upload.collect_at))
         if name in self.missing or self.failure is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,9 @@ from agewise.problem import Client, Problem, likeness
 
 BLOCK = 2**14
 """Members of a gateway whose records are drawn at a time."""
+
+HELD = 2**17
+"""Numbers that decide about records of clients alike, held at once: as many as caches do."""
 
 NOT_REHEARSED = (
     "Simulated records carry nothing that clients share, so their loss is not what the plan "
@@ -136,37 +140,40 @@ class SimulatedRecords:
 def _by_state(chance: Array, law: Array) -> NDArray[np.int64]:
     """How many of each row of chances `[m, n]` give each state of a law, summed up: `[m, S]`."""
     scaled = chance * law[-1]
-    above = [np.count_nonzero(scaled >= one, axis=1) for one in law]
-    return -np.diff(np.stack([np.full(len(chance), chance.shape[1]), *above]), axis=0).T
+    return _counted_off([scaled >= one for one in law])
 
 
-def counts_of_each(
-    client: Client, names: Sequence[str], seeds: Seeds, slot: int
-) -> NDArray[np.int64]:
-    """What `SimulatedRecords.collect` gives each of many clients alike, as counts by state."""
-    return _by_state(_chances_of_each(names, seeds, client.samples), np.cumsum(client.law_at(slot)))
+def drawn_of_each(
+    client: Client, names: Sequence[str], seeds: Seeds, collect_at: int, aggregate_at: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The records of each of many clients alike, as counts by state `[m, S]`.
 
-
-def present_of_each(
-    client: Client,
-    names: Sequence[str],
-    seeds: Seeds,
-    collect_at: int,
-    aggregate_at: int,
-    table: Array,
-) -> Array:
-    """What `SimulatedRecords.present` says of each of many clients alike, `[m, d]`."""
-    samples, law = client.samples, np.cumsum(client.law_at(collect_at))
-    chances = _chances_of_each(names, seeds, 2 * samples)
-    drawn = np.zeros((len(names), samples), dtype=np.intp)
-    scaled = chances[:, :samples] * law[-1]
-    for one in law:
-        drawn += scaled >= one
+    As they are collected, what `SimulatedRecords.collect` gives each; and as they are when they are
+    aggregated, what `SimulatedRecords.present` is the mean of.
+    """
+    law = np.cumsum(client.law_at(collect_at))
     moved = np.cumsum(client.process.kernel(collect_at, aggregate_at), axis=1)
-    moves = chances[:, samples:] * moved[:, -1][drawn]
-    above = [np.count_nonzero(moves >= column[drawn], axis=1) for column in moved.T]
-    counts = -np.diff(np.stack([np.full(len(names), samples), *above]), axis=0).T
-    return averages(counts, table)
+    part, parts = max(1, HELD // (2 * client.samples)), []
+    for start in range(0, len(names), part):
+        chances = _chances_of_each(names[start : start + part], seeds, 2 * client.samples)
+        scaled, moves = chances[:, : client.samples] * law[-1], chances[:, client.samples :]
+        beyond = [scaled >= one for one in law]
+        drawn = beyond[0].astype(np.intp)
+        for one in beyond[1:]:
+            drawn += one
+        moves = moves * moved[:, -1].take(drawn)
+        later = [moves >= column.take(drawn) for column in moved.T]
+        parts.append((_counted_off(beyond), _counted_off(later)))
+    collected, present = zip(*parts, strict=True)
+    return np.concatenate(collected), np.concatenate(present)
+
+
+def _counted_off(beyond: Sequence[NDArray[np.bool_]]) -> NDArray[np.int64]:
+    """Counts by state `[m, S]`, from which records `[m, n]` are beyond each of the states."""
+    members, records = beyond[0].shape
+    each = np.ones(records)
+    above = [one.astype(float) @ each for one in beyond]  # exact, and much faster than counting
+    return -np.diff(np.stack([np.full(members, records), *above]), axis=0).T.astype(np.int64)
 
 
 def _chances_of_each(names: Sequence[str], seeds: Seeds, number: int) -> Array:
@@ -189,39 +196,44 @@ def present_sum(
     problem: Problem,
     source: Callable[[str], SimulatedRecords],
     target: Iterable[tuple[str, float, int]],
-    seeds: Seeds | None = None,
 ) -> Array:
     """Σ weight × what clients' simulated records mean in the aggregation slot, `[d]`.
 
-    `target` has the name, the weight and the slot of collection of each. With `seeds`, all are
-    drawn with these, but for those of gateways, and `source` gives the rest.
+    `target` has the name, the weight and the slot of collection of each.
+
+    Guarantees
+        Summed exactly and rounded once: the same whatever the order, and whether clients alike
+        were drawn together.
     """
-    last, total = problem.aggregate_at, np.zeros(problem.width)
-    clients = {client.name: client for client in problem.clients}
-    groups: dict[Any, list[tuple[str, float]]] = {}
+    last, clients = problem.aggregate_at, {client.name: client for client in problem.clients}
+    weights, slots = {}, {}
     for name, weight, slot in target:
-        client = clients[name]
-        if seeds is not None and client.members == 1:
-            groups.setdefault((likeness(client), slot), []).append((name, weight))
-        else:
-            table = problem.learner.table(client.process.states)
-            total += weight * present_mean(source(name), client, slot, last, table)
-    for (_, slot), alike in groups.items():
-        names, weights = zip(*alike, strict=True)
-        client = clients[names[0]]
-        table = problem.learner.table(client.process.states)
-        for start in range(0, len(names), 1000):
-            part = slice(start, start + 1000)
-            means = present_of_each(client, names[part], seeds, slot, last, table)  # type: ignore[arg-type]
-            total += np.asarray(weights[part]) @ means
-    return total
+        weights[name], slots[name] = weight, slot
+    terms = [np.empty((0, problem.width))]
+    if isinstance(source, Simulated):
+        for names, counts in source.later(slots):
+            table = problem.learner.table(clients[names[0]].process.states)
+            shares = np.array([weights[name] for name in names])
+            terms.append(shares[:, None] * averages(counts, table))
+    for name, slot in slots.items():  # those that are left
+        table = problem.learner.table(clients[name].process.states)
+        mean = present_mean(source(name), clients[name], slot, last, table)
+        terms.append(weights[name] * mean[None])
+    return np.array([math.fsum(column.tolist()) for column in np.concatenate(terms).T])
 
 
 class Simulated:
-    """The simulated records of all clients, by name."""
+    """The simulated records of all clients of a problem, by name.
 
-    def __init__(self, clients: Sequence[Client], seed: int) -> None:
-        self.clients, self.seed = {client.name: client for client in clients}, seed
+    Those of clients alike are drawn together; what they are when they are aggregated is
+    drawn along with them and kept, so that nothing has to be drawn twice.
+    """
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        self.clients, self.seed = {client.name: client for client in problem.clients}, seed
+        self._last = problem.aggregate_at
+        self._later: list[tuple[int, Sequence[str], NDArray[Any]]] = []
+        """Slot of collection, names, and counts by state when they are aggregated."""
 
     def __call__(self, name: str) -> SimulatedRecords:
         return SimulatedRecords(self.clients[name], self.seed)
@@ -230,6 +242,36 @@ class Simulated:
     def seeds(self) -> Seeds:
         """What they are drawn with, of all clients at once."""
         return Seeds(self.seed, list(self.clients), "records")
+
+    def collect(self, names: Sequence[str], slot: int) -> NDArray[np.int64]:
+        """What each of many clients alike collects, as counts by state `[m, S]`."""
+        client = self.clients[names[0]]
+        counts, later = drawn_of_each(client, names, self.seeds, slot, self._last)
+        self._later.append((slot, names, later.astype(np.min_scalar_type(client.samples))))
+        return counts
+
+    def later(self, slots: dict[str, int]) -> Iterator[tuple[Sequence[str], NDArray[Any]]]:
+        """What records are when they are aggregated, of clients alike and as counts `[m, S]`.
+
+        `slots` has the slot of collection of each client, and is left with those of gateways, whose
+        records are too many to be kept.
+        """
+        for slot, names, counts in self._later:
+            here = [place for place, name in enumerate(names) if slots.get(name) == slot]
+            if here:
+                those = [names[place] for place in here]
+                for name in those:
+                    del slots[name]
+                yield those, counts[here]
+        groups: dict[Any, list[str]] = {}
+        for name, slot in slots.items():
+            if self.clients[name].members == 1:
+                groups.setdefault((likeness(self.clients[name]), slot), []).append(name)
+        for (_, slot), alike in groups.items():
+            client = self.clients[alike[0]]
+            yield alike, drawn_of_each(client, alike, self.seeds, slot, self._last)[1]
+            for name in alike:
+                del slots[name]
 
 
 class RoundRecords:

@@ -24,7 +24,7 @@ from agewise.federation.client import (
 from agewise.federation.messages import Order, Upload
 from agewise.federation.orders import OrdersAlike
 from agewise.federation.seeding import Seeds
-from agewise.federation.sources import DataSource, Simulated, SimulatedRecords, counts_of_each
+from agewise.federation.sources import DataSource, Simulated, SimulatedRecords, drawn_of_each
 from agewise.federation.uploads import Uploads
 from agewise.learning import average, averages
 from agewise.mechanism import MECHANISMS, Noised
@@ -134,8 +134,7 @@ class Together:
         """Who has records, the mean of each `[m, d]`, and who has none."""
         client, slot = terms.client, terms.collect_at
         if isinstance(self.source, Simulated):
-            counts = counts_of_each(client, names, self.source.seeds, slot)
-            return names, averages(counts, terms.release), []
+            return names, averages(self.source.collect(names, slot), terms.release), []
         values: dict[str, Array] = {}
         refused: list[tuple[str, Answer]] = []
         seeds: dict[int, list[str]] = {}
@@ -155,7 +154,8 @@ class Together:
             if moved:
                 self.clipped[name] = moved
         for seed, simulated in seeds.items():
-            counts = counts_of_each(client, simulated, Seeds(seed, simulated, "records"), slot)
+            own = Seeds(seed, simulated, "records")
+            counts, _ = drawn_of_each(client, simulated, own, slot, terms.aggregate_at)
             values |= dict(zip(simulated, averages(counts, terms.release), strict=True))
         there = [name for name in names if name in values]
         return there, np.array([values[name] for name in there]), refused
@@ -209,6 +209,8 @@ class Together:
         if self.noise is None:
             return private_noise(values.ravel(), terms, scale)
         mechanism = MECHANISMS[terms.target.mechanism]
-        rngs = self.noise.of(names)
-        drawn = mechanism.imitate_each(values, scale=scale, rngs=rngs, step=terms.step)
+        rngs, firsts = self.noise.of(names), self.noise.firsts(names)
+        drawn = mechanism.imitate_each(
+            values, scale=scale, rngs=rngs, step=terms.step, firsts=firsts
+        )
         return replace(drawn, value=np.ravel(drawn.value))

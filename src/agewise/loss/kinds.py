@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from agewise.arrays import Array, frozen
 from agewise.chain_terms import Wanted, size_and_target, tabulate_alike, tabulates
 from agewise.knowledge import Moments, independent_moments
-from agewise.problem import Client, Problem, likeness
+from agewise.problem import Client, Problem
 from agewise.slot_tables import SlotTable
 from agewise.terms import slot_table
 
@@ -48,14 +48,11 @@ class Kinds:
 @lru_cache(maxsize=8)
 def kinds_of(problem: Problem, slots: tuple[int, ...] | None = None) -> Kinds:
     """Return the kinds of clients, with their terms in every slot or in some."""
-    numbers: dict[Any, int] = {}
-    clients: list[Client] = []
-    kind = np.empty(len(problem.clients), dtype=np.intp)
-    for place, client in enumerate(problem.clients):
-        own = numbers.setdefault(likeness(client), len(clients))
-        if own == len(clients):
-            clients.append(client)
-        kind[place] = own
+    kind, first = (
+        np.array(problem.kinds, dtype=np.intp),
+        np.unique(problem.kinds, return_index=True)[1],
+    )
+    clients = [problem.clients[place] for place in first.tolist()]
     last = problem.aggregate_at
     chosen = np.arange(1, last + 1) if slots is None else np.asarray(slots, dtype=np.int64)
     wanted = Wanted(problem.learner, problem.estimator, last - chosen, last)

@@ -113,6 +113,7 @@ class Gaussian:
         scale: float,
         rngs: Iterable[np.random.Generator],
         step: float = 0.0,
+        firsts: Array | None = None,  # noqa: ARG002  (of no use to the normal law)
     ) -> Noised:
         """`imitate` for each row of values `[m, d]`, with a generator of its own."""
         return imitated_one_by_one(self, values, scale, rngs, step)

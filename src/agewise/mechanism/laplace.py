@@ -120,16 +120,27 @@ class Laplace:
         scale: float,
         rngs: Iterable[np.random.Generator],
         step: float = 0.0,
+        firsts: Array | None = None,
     ) -> Noised:
         """`imitate` for each row of values `[m, d]`, with a generator of its own."""
         width, on_grid = values.shape[1], step and 0 < scale / step < LARGEST_SCALE[int]
         if scale <= 0 or on_grid or not (math.isfinite(scale) and np.isfinite(values).all()):
             return imitated_one_by_one(self, values, scale, rngs, step)
-        if width == 1:  # which is much faster than a vector of one
+        if width == 1 and firsts is not None and firsts.all():
+            noise = scale * _laplace_of(firsts)[:, None]
+        elif width == 1:  # which is much faster than a vector of one
             noise = np.array([rng.laplace(0.0, scale) for rng in rngs])[:, None]
         else:
             noise = np.stack([rng.laplace(0.0, scale, width) for rng in rngs])
         return Noised(values + noise, float(scale), None, private=False)
+
+
+def _laplace_of(chances: Array) -> Array:
+    """What NumPy's generators make of a first chance above 0, at scale 1."""
+    upper = chances >= 0.5
+    # Python's logarithm is theirs, to the last bit; NumPy's own of arrays need not be.
+    logs = np.array([*map(math.log, np.where(upper, 2.0 - chances - chances, 2 * chances))])
+    return np.where(upper, -logs, logs)
 
 
 def laplace(value: Value, *, sensitivity: float, epsilon: float) -> Noised:

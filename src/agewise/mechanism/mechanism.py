@@ -117,8 +117,12 @@ class Mechanism(Protocol):
         scale: float,
         rngs: Iterable[np.random.Generator],
         step: float = 0.0,
+        firsts: Array | None = None,
     ) -> Noised:
-        """`imitate` for each row of values `[m, d]`, with a generator of its own."""
+        """`imitate` for each row of values `[m, d]`, with a generator of its own.
+
+        `firsts` is what `random()` of each generator would give first, where that is known.
+        """
         ...
 
 

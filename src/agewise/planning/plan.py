@@ -18,7 +18,7 @@ from agewise.loss.training import is_trained
 from agewise.mechanism import MECHANISMS
 from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.planning.proof import Proof, proof_to_data
-from agewise.planning.text import fingerprint, plan_json
+from agewise.planning.text import Alike, fingerprint, numbered, plan_json
 from agewise.problem import Problem
 from agewise.report.tables import (
     MOST_SHOWN,
@@ -150,11 +150,47 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data; infinities become the word "inf"."""
-        from agewise.scenario import problem_to_dict  # noqa: PLC0415  (pydantic is slow to import)
+        document = self._document()
+        scenario, own = document["scenario"], document["assignments"]
+        clients = scenario["clients"].expanded("name")
+        return {
+            **document,
+            "scenario": {**scenario, "clients": clients},
+            "assignments": own.expanded("client"),
+        }
 
+    @cached_property
+    def kinds(self) -> list[int]:
+        """Which kind each client is: those alike in all but names and weights, who do the same."""
+        return self._numbered[0]
+
+    @cached_property
+    def _numbered(self) -> tuple[list[int], list[int]]:
+        own = [[*vars(one).values()] for one in self.assignments]
+        for told, kind in zip(own, self.problem.kinds, strict=True):
+            told[0] = kind  # in the place of the name
+        return numbered(own)
+
+    def _document(self) -> dict[str, Any]:
+        """Plain data, but for rows of clients: those alike once."""
+        from agewise.scenario import client_to_dict, scenario_head  # noqa: PLC0415  (pydantic is slow to import)
+
+        head, members = scenario_head(self.problem), self.problem.clients
+        names, (kinds, first) = [one.name for one in members], self._numbered
+        assigned = [self.assignments[place].to_dict() for place in first]
+        alike, some = numbered(
+            zip(
+                self.problem.kinds,
+                [id(c.process) for c in members],
+                [c.weight for c in members],
+                strict=True,
+            )
+        )
+        shared = "states" in head
+        told = [client_to_dict(members[place], shared=shared) for place in some]
         return {
             "version": VERSION,
-            "scenario": problem_to_dict(self.problem),
+            "scenario": {**head, "clients": Alike(names, alike, told)},
             "method": self.method,
             "epsilon": self.problem.epsilon,
             "planned_from": self.planned_from,
@@ -178,13 +214,13 @@ class Plan:
             "bound_evaluation": self.bound_evaluation,
             "complete": self.complete,
             "notes": list(self.notes),
-            "assignments": [a.to_dict() for a in self.assignments],
+            "assignments": Alike([a.client for a in self.assignments], kinds, assigned),
             "proof": proof_to_data(self.proof),
         }
 
     def to_json(self) -> str:
         """Return the plan as a JSON document, which `from_json` reads back to an equal plan."""
-        return plan_json(self.to_dict())
+        return plan_json(self._document())
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -202,7 +238,7 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """A fingerprint of the whole plan, by which messages refer to it."""
-        return fingerprint(self.to_dict())
+        return fingerprint(self._document())
 
     def plot(self, path: Path | str | None = None) -> Figure:
         """Draw who collects in which slot; with `path` (PNG, SVG or PDF), also write it there."""

@@ -5,11 +5,58 @@ from __future__ import annotations
 import hashlib
 import json
 import marshal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
 ASSIGNMENTS, CLIENTS = '"assignments": []', '"clients": []'
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Rows of a table that may be alike but for a name: `kinds` says which of the `rows` each is.
+
+    In the rows themselves, one for each kind, the name is that of any.
+    """
+
+    names: list[str]
+    kinds: list[int]
+    rows: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, rows: Sequence[dict[str, Any]], name: str) -> Alike:
+        """Rows that each stand for themselves, by what is written of them.
+
+        1 and 1.0 differ, as zeros of two signs do. Of tables only those that are the same one are
+        taken to be alike.
+        """
+        written = [
+            [id(one) if isinstance(one, list | dict) else one for one in row.values()]
+            for row in rows
+        ]
+        for row, told in zip(rows, written, strict=True):
+            told[list(row).index(name)] = None
+        kinds, first = numbered([*row, *told] for row, told in zip(rows, written, strict=True))
+        return cls([row[name] for row in rows], kinds, [rows[place] for place in first])
+
+    def expanded(self, name: str) -> list[dict[str, Any]]:
+        """Every row by itself."""
+        both = zip(self.names, self.kinds, strict=True)
+        return [{**self.rows[kind], name: own} for own, kind in both]
+
+
+def numbered(written: Iterable[Any]) -> tuple[list[int], list[int]]:
+    """Number what is written alike: the number of each, and the place of the first of each."""
+    numbers: dict[bytes, int] = {}
+    kinds: list[int] = []
+    first: list[int] = []
+    for place, one in enumerate(written):
+        kind = numbers.setdefault(marshal.dumps(one, 2), len(first))
+        if kind == len(first):
+            first.append(place)
+        kinds.append(kind)
+    return kinds, first
 
 
 def plan_json(document: dict[str, Any]) -> str:
@@ -33,33 +80,31 @@ def _text(
 ) -> str:
     """What `dumps` writes, but for clients: each in a line that begins with `line`."""
     scenario = document["scenario"]
+    tables = (
+        (ASSIGNMENTS, _alike(document["assignments"], "client"), "client"),
+        (CLIENTS, _alike(scenario["clients"], "name"), "name"),
+    )
     text = dumps({**document, "assignments": [], "scenario": {**scenario, "clients": []}})
     if text.count(ASSIGNMENTS) != 1 or text.count(CLIENTS) != 1:  # of a name in some table
-        return dumps(document)
-    for gap, rows, name in (
-        (ASSIGNMENTS, document["assignments"], "client"),
-        (CLIENTS, scenario["clients"], "name"),
-    ):
+        own, clients = [rows.expanded(name) for _, rows, name in tables]
+        return dumps({**document, "assignments": own, "scenario": {**scenario, "clients": clients}})
+    for gap, rows, name in tables:
         begin, end = text.split(gap)
         told = f",{line or ' '}".join(_rows(rows, name, sort))
         text = f"{begin}{gap[:-1]}{line}{told}]{end}"
     return text
 
 
-def _rows(rows: Sequence[dict[str, Any]], name: str, sort: bool) -> list[str]:
-    """What `json.dumps` writes of each of many rows that may be alike but for a name."""
-    parts: dict[Any, tuple[str, str]] = {}
-    texts = []
-    for row in rows:
-        # Told apart by what is written: 1 and 1.0 differ, as zeros of two signs do. Of tables
-        # only those that are the same one are taken to be alike.
-        told = [id(one) if isinstance(one, list | dict) else one for one in row.values()]
-        told[list(row).index(name)] = None
-        kind = marshal.dumps([*row, *told], 2)
-        if kind not in parts:
-            blank = json.dumps({**row, name: ""}, sort_keys=sort, allow_nan=False)
-            head, gap, tail = blank.partition(f'"{name}": ""')
-            parts[kind] = head + gap[:-2], tail
-        head, tail = parts[kind]
-        texts.append(f"{head}{encode_basestring_ascii(row[name])}{tail}")
-    return texts
+def _alike(rows: Alike | Sequence[dict[str, Any]], name: str) -> Alike:
+    return rows if isinstance(rows, Alike) else Alike.of(rows, name)
+
+
+def _rows(alike: Alike, name: str, sort: bool) -> list[str]:
+    """What `json.dumps` writes of each row."""
+    parts = []
+    for row in alike.rows:
+        blank = json.dumps({**row, name: ""}, sort_keys=sort, allow_nan=False)
+        head, gap, tail = blank.partition(f'"{name}": ""')
+        parts.append((head + gap[:-2], tail))
+    both = zip(alike.names, alike.kinds, strict=True)
+    return [f"{parts[kind][0]}{encode_basestring_ascii(own)}{parts[kind][1]}" for own, kind in both]

@@ -72,7 +72,7 @@ class Publisher:
     def step(self, step: Step, closed: int, total: int) -> None:
         """Add a step. A `Watcher`."""
         with (self.folder / STEPS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps([asdict(step), closed, total]) + "\n")
+            file.write(json.dumps([step._asdict(), closed, total]) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
