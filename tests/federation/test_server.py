@@ -16,19 +16,21 @@ PROBLEM = aw.scenarios.slow_and_fast().replace(estimator="propagated")
 PLAN = aw.plan(PROBLEM)
 
 
-def agent(name, private=True, seed=5, ledger=None):
-    client = next(c for c in PROBLEM.clients if c.name == name)
-    profile = Profile(client, PROBLEM.epsilon, PROBLEM.mixing, Policy())
+def agent(name, private=True, seed=5, ledger=None, problem=PROBLEM):
+    client = next(c for c in problem.clients if c.name == name)
+    profile = Profile(client, problem.epsilon, problem.mixing, Policy())
     noise = private_noise if private else stand_in_noise(seed, name)
     return ClientAgent(profile, SimulatedRecords(client, seed), ledger, noise)
 
 
 def answers(server, slot, private=True):
-    return [agent(order.client, private).answer(order) for order in server.orders(slot)]
+    of = server.first_plan.problem
+    return [agent(one.client, private, problem=of).answer(one) for one in server.orders(slot)]
 
 
 def complete(server, private=True):
-    for slot in range(server.closed + 1, PROBLEM.aggregate_at + 1):
+    last = server.first_plan.problem.aggregate_at
+    for slot in range(server.closed + 1, last + 1):
         for payload in answers(server, slot, private):
             assert server.receive(payload, slot) is None
         server.close(slot)
@@ -140,6 +142,18 @@ def missing_first(on_missing):
     return server, slot, payload
 
 
+@pytest.mark.parametrize("estimator", ["plain", "best"])
+def test_weights_are_those_of_each_client_in_whatever_order_they_are_heard(estimator):
+    chain = aw.birth_death(0.2, 0.3, [1, 2, 3])
+    clients = [aw.Client(f"client {i}", chain, samples=10 * (i + 1)) for i in range(4)]
+    problem = aw.Problem(clients, aggregate_at=4, epsilon=0.5, estimator=estimator)
+    plan = aw.price(problem, [4, 3, 2, 1])
+    outcome = complete(Server(plan, "run"))
+    assert outcome.collected == {"client 0": 4, "client 1": 3, "client 2": 2, "client 3": 1}
+    for client, weight in zip(clients, (0.1, 0.2, 0.3, 0.4), strict=True):
+        assert outcome.weights[client.name] == pytest.approx(weight)
+
+
 def test_fail_ends_the_run():
     server, slot, payload = missing_first("fail")
     assert server.receive(payload, slot + 1) == "stale"
@@ -153,7 +167,7 @@ def test_renormalise_goes_on_without_the_missing():
     assert server.receive(payload, slot + 1) == "stale"
     outcome = complete(server)
     assert len(outcome.participants) == 3
-    assert sum(weight for _, weight, _ in outcome.target) == pytest.approx(1)
+    assert sum(outcome.weights.values()) == pytest.approx(1)
     kept = [c for c in PROBLEM.clients if c.name in outcome.participants]
     ages = dict(zip([c.name for c in PROBLEM.clients], PLAN.ages, strict=True))
     wanted = aw.loss_gap(PROBLEM.replace(clients=kept), [ages[c.name] for c in kept])

@@ -275,7 +275,9 @@ def test_what_was_collected_is_not_drawn_again_and_means_the_same(monkeypatch):
     clients.append(aw.Client("gateway", CHAIN, samples=3, members=4))
     problem = aw.Problem(clients, aggregate_at=6, epsilon=0.5)
     slots = [1 + i % 3 for i in range(31)]
-    target = list(zip([c.name for c in clients], problem.weights.tolist(), slots, strict=True))
+    names = [client.name for client in clients]
+    weights = dict(zip(names, problem.weights.tolist(), strict=True))
+    target = weights, dict(zip(names, slots, strict=True))
     drawn = []
     whole = sources.drawn_of_each
 
@@ -284,7 +286,7 @@ def test_what_was_collected_is_not_drawn_again_and_means_the_same(monkeypatch):
         return whole(client, names, *rest)
 
     monkeypatch.setattr(sources, "drawn_of_each", counted)
-    anew = present_sum(problem, Simulated(problem, 4), target)
+    anew = present_sum(problem, Simulated(problem, 4), *target)
     assert sorted(drawn) == sorted(c.name for c in clients[:-1])
     drawn.clear()
     kept = Simulated(problem, 4)
@@ -292,11 +294,11 @@ def test_what_was_collected_is_not_drawn_again_and_means_the_same(monkeypatch):
     kept.collect([clients[2].name, clients[8].name], 1)  # they collect in slot 3
     kept.collect([clients[6].name, clients[12].name], 1)  # one of them again
     drawn.clear()
-    assert present_sum(problem, kept, target).tolist() == anew.tolist()
+    assert present_sum(problem, kept, *target).tolist() == anew.tolist()
     told = {clients[i].name for i in (0, 6, 12)}
     assert sorted(drawn) == sorted(c.name for c in clients[:-1] if c.name not in told)
     named = {client.name: client for client in clients}
-    one_by_one = present_sum(problem, lambda name: SimulatedRecords(named[name], 4), target)
+    one_by_one = present_sum(problem, lambda name: SimulatedRecords(named[name], 4), *target)
     assert one_by_one.tolist() == anew.tolist()
 
 

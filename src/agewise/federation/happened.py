@@ -32,12 +32,14 @@ class Step(NamedTuple):
 class Outcome:
     """What a finished run published, and about whom.
 
-    `target` is what the model estimates: of each client its weight and collection slot.
+    The model estimates the mean of all clients' records by these `weights`; `collected` is the slot
+    in which each collects.
     """
 
     model: float | list[float]
     aggregate: tuple[float, ...]
     plan: Plan
     participants: tuple[str, ...]
-    target: tuple[tuple[str, float, int], ...]
+    weights: dict[str, float]
+    collected: dict[str, int]
     statement: Statement

@@ -237,11 +237,11 @@ def _realised(
     trained = is_trained(problem)
     if trained and problem.rounds != 1:
         return None  # no round of a training has a loss of its own
-    records = (source(name) for name, _, _ in outcome.target)
+    records = map(source, outcome.weights)
     simulated = isinstance(source, Simulated)
     if not simulated and not all(isinstance(one, SimulatedRecords) for one in records):
         return None  # what real records are now is nobody's business
-    truth = present_sum(problem, source, outcome.target)  # type: ignore[arg-type]
+    truth = present_sum(problem, source, outcome.weights, outcome.collected)  # type: ignore[arg-type]
     off = np.asarray(outcome.aggregate) - truth
     if trained:
         errors = [np.square(one.first @ off).sum() for one in rehearsals(problem)]

@@ -244,18 +244,17 @@ class Server:
             aggregate = best_estimate(followed, names, self.received.values_of(names))
         else:
             aggregate = weighted_mean(shares, self.received.values_of(names))
+        weighed = dict(zip(names, shares, strict=True))
         if first.estimator == "best":
-            asked = followed.assignments
-            who, when = [one.client for one in asked], [one.collect_at for one in asked]
-            aim = tuple(zip(who, first.weights.tolist(), when, strict=True))
-        else:
-            aim = tuple(zip(names, shares, map(slots.__getitem__, names), strict=True))
+            slots = {one.client: one.collect_at for one in followed.assignments}
+            weighed = dict(zip(slots, first.weights.tolist(), strict=True))
         return Outcome(
             model=published(first.learner, aggregate),
             aggregate=aggregate,
             plan=followed,
             participants=names,
-            target=aim,
+            weights=weighed,
+            collected=slots,
             statement=self.state(aggregate, names, None if due is None else due.scale),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -195,20 +195,19 @@ def present_mean(
 def present_sum(
     problem: Problem,
     source: Callable[[str], SimulatedRecords],
-    target: Iterable[tuple[str, float, int]],
+    weights: Mapping[str, float],
+    collected: Mapping[str, int],
 ) -> Array:
     """Σ weight × what clients' simulated records mean in the aggregation slot, `[d]`.
 
-    `target` has the name, the weight and the slot of collection of each.
+    `collected` has the slot of collection of each client.
 
     Guarantees
         Summed exactly and rounded once: the same whatever the order, and whether clients alike
         were drawn together.
     """
     last, clients = problem.aggregate_at, {client.name: client for client in problem.clients}
-    weights, slots = {}, {}
-    for name, weight, slot in target:
-        weights[name], slots[name] = weight, slot
+    slots = dict(collected)
     terms = [np.empty((0, problem.width))]
     if isinstance(source, Simulated):
         for names, counts in source.later(slots):
