@@ -4,12 +4,14 @@ import signal
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import tomli_w
 
 import agewise as aw
+from agewise.cli.lazily import COMMANDS, load
 
 AGEWISE = [str(Path(sys.executable).with_name("agewise"))]
 
@@ -96,6 +98,22 @@ def test_bad_input_ends_in_one_message_and_code_2(arguments, words):
     assert done.returncode == 2
     assert words in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr
+
+
+def test_every_command_is_listed_with_its_own_first_words():
+    for name, (module, words) in COMMANDS.items():
+        help_text = load(name).help.split("\n\n")[0]
+        assert " ".join(help_text.split()) == words, name
+        own = import_module(f"agewise.cli.{module}").commands.registered_commands
+        if name not in ("ledger", "deploy"):
+            names = {one.name or one.callback.__name__ for one in own}
+            assert names == {other for other in COMMANDS if COMMANDS[other][0] == module}
+
+
+def test_a_misspelt_command_is_told_the_next_one():
+    done = run("plam")
+    assert done.returncode == 2
+    assert "No such command 'plam'. Did you mean 'plan'?" in done.stderr
 
 
 def test_help_and_version():

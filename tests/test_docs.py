@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import click
 import pytest
 import typer
 
@@ -220,8 +221,10 @@ def command(words):
     found = typer.main.get_command(app)
     rest = list(words)
     while rest and hasattr(found, "commands"):
-        assert rest[0] in found.commands, f"no command {rest[0]}"
-        found = found.commands[rest.pop(0)]
+        within = found.get_command(click.Context(found), rest[0])
+        assert within is not None, f"no command {rest[0]}"
+        found = within
+        del rest[0]
     return found, rest
 
 

@@ -157,7 +157,8 @@ def test_all_is_sorted_complete_and_resolves():
 COMMAND = "sys.argv[1:] = {!r}\nfrom agewise.cli import main\nmain()"
 LIGHT = [
     ("import agewise", "matplotlib flwr polars opendp typer pydantic scipy"),
-    (COMMAND.format(["--help"]), "matplotlib flwr polars opendp scipy"),
+    (COMMAND.format(["--help"]), "matplotlib flwr polars opendp scipy agewise.problem pydantic"),
+    (COMMAND.format(["ages"]), "matplotlib flwr polars opendp scipy agewise.planning"),
     (COMMAND.format(["plan", "--json"]), "matplotlib flwr polars opendp scipy.stats sklearn"),
     (
         "import agewise as aw\naw.run(aw.plan(aw.scenarios.london()))",
@@ -172,7 +173,9 @@ LIGHT = [
 ]
 
 
-@pytest.mark.parametrize(("what", "heavy"), LIGHT, ids=["import", "help", "plan", "run", "node"])
+@pytest.mark.parametrize(
+    ("what", "heavy"), LIGHT, ids=["import", "help", "ages", "plan", "run", "node"]
+)
 def test_nothing_heavy_is_imported_before_it_is_needed(what, heavy):
     code = (
         f"import sys, atexit\natexit.register(lambda: print(*sys.modules, file=sys.stderr))\n{what}"

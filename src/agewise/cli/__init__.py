@@ -11,24 +11,12 @@ from rich.markup import escape
 
 from agewise import __version__
 from agewise.cli import streams
-from agewise.cli.ages import commands as ages
-from agewise.cli.auditing import commands as auditing
-from agewise.cli.backtesting import commands as backtesting
-from agewise.cli.checking import commands as checking
-from agewise.cli.comparing import commands as comparing
-from agewise.cli.console import people
-from agewise.cli.deploying import deploy
-from agewise.cli.exploring import commands as exploring
-from agewise.cli.fitting import commands as fitting
-from agewise.cli.ledgers import ledger_commands
-from agewise.cli.planning import commands
-from agewise.cli.rounds import commands as rounds
-from agewise.cli.running import commands as running
-from agewise.cli.scenario_files import commands as scenario_files
+from agewise.cli.lazily import Lazily
 from agewise.errors import AgewiseError
 
 app = typer.Typer(
     name="agewise",
+    cls=Lazily,
     help="When each client of a federation collects its data, and how much noise it adds.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -39,19 +27,6 @@ app = typer.Typer(
     "(check, audit), 130 interrupted, "
     "141 nobody reads the output any more.",
 )
-app.add_typer(commands)
-app.add_typer(scenario_files)
-app.add_typer(comparing)
-app.add_typer(ages)
-app.add_typer(running)
-app.add_typer(rounds)
-app.add_typer(checking)
-app.add_typer(auditing)
-app.add_typer(fitting)
-app.add_typer(backtesting)
-app.add_typer(exploring)
-app.add_typer(ledger_commands, name="ledger")
-app.add_typer(deploy, name="deploy")
 
 
 def _version(wanted: bool) -> None:
@@ -88,5 +63,7 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
+    from agewise.cli.console import people  # noqa: PLC0415  (slow to import)
+
     people.print(f"[bold red]Error:[/] {escape(message)}", soft_wrap=True, highlight=False)
     sys.exit(code)

@@ -25,12 +25,10 @@ from rich.progress import (
 from rich.text import Text
 
 from agewise.errors import InvalidInput
-from agewise.federation.settings import Engine
 from agewise.knowledge import Level
 from agewise.learning import LEARNED, Estimator, Learner, learner_of
 from agewise.mechanism import Kind
 from agewise.mixing import Method, assumption
-from agewise.planning.turns import take_turns
 from agewise.privacy.account import Policy
 from agewise.privacy.calibration import Rule
 from agewise.problem import Problem, Trust
@@ -68,7 +66,6 @@ NoiseOption = Annotated[
         "(server; it sees the clients' means as they are)."
     ),
 ]
-EngineOption = Annotated[Engine, typer.Option(help="What carries the messages.")]
 DeploymentOption = Annotated[
     Path | None, typer.Option("--deployment", "-d", help="With flower: a federation that is up.")
 ]
@@ -258,7 +255,11 @@ def read_problem(scenario: str, **changes: Any) -> Problem:
             stated["every"] = None
         given = {**stated, **given}
     problem = problem.replace(**given)
-    return problem if turns is None else take_turns(problem, turns)
+    if turns is None:
+        return problem
+    from agewise.planning.turns import take_turns  # noqa: PLC0415  (planning is slow to import)
+
+    return take_turns(problem, turns)
 
 
 def _rounds(text: str) -> int | None:

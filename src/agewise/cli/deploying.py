@@ -43,7 +43,7 @@ from agewise.cli.layout import Column, print_table
 from agewise.errors import InvalidInput
 from agewise.federation.flower import require_flower
 
-deploy = typer.Typer(
+commands = typer.Typer(
     help="Lay out and run a federation on Flower: certificates, node keys, supervised processes.",
     no_args_is_help=True,
 )
@@ -51,7 +51,7 @@ FolderArgument = Annotated[Path, typer.Argument(help="Folder of the deployment."
 NODE_CONFIG = "For apps, in context.node_config of every node: key=value pairs, texts in quotes."
 
 
-@deploy.command("init", epilog="Example: agewise deploy init fed london && agewise deploy up fed")
+@commands.command("init", epilog="Example: agewise deploy init fed london && agewise deploy up fed")
 def init_command(
     folder: FolderArgument,
     scenario: ScenarioArgument = "london",
@@ -154,7 +154,7 @@ def init_command(
     )
 
 
-@deploy.command(epilog="Example: agewise deploy up fed && agewise run --engine flower -d fed")
+@commands.command(epilog="Example: agewise deploy up fed && agewise run --engine flower -d fed")
 def up(
     folder: FolderArgument,
     port: Annotated[
@@ -193,7 +193,7 @@ def up(
     )
 
 
-@deploy.command("app", epilog="Example: agewise deploy app my_app")
+@commands.command("app", epilog="Example: agewise deploy app my_app")
 def app_command(
     folder: Annotated[Path, typer.Argument(help="Where to write it: a new or empty folder.")],
 ) -> None:
@@ -211,7 +211,7 @@ def app_command(
     )
 
 
-@deploy.command("run", epilog="Example: agewise deploy run fed my_app --run-config 'rounds=3'")
+@commands.command("run", epilog="Example: agewise deploy run fed my_app --run-config 'rounds=3'")
 def run_command(
     folder: FolderArgument,
     app: Annotated[Path, typer.Argument(help="Folder of a Flower app, with its pyproject.toml.")],
@@ -230,7 +230,7 @@ def run_command(
     run_app(Deployment.load(folder), app, run_config)
 
 
-@deploy.command(epilog="Example: agewise deploy status fed --json")
+@commands.command(epilog="Example: agewise deploy status fed --json")
 def status(folder: FolderArgument, as_json: JsonOption = False) -> None:
     """Show the processes of a deployment, and which nodes have joined the SuperLink.
 
@@ -287,7 +287,7 @@ def status(folder: FolderArgument, as_json: JsonOption = False) -> None:
         raise typer.Exit(4)
 
 
-@deploy.command(epilog="Example: agewise deploy down fed")
+@commands.command(epilog="Example: agewise deploy down fed")
 def down(folder: FolderArgument) -> None:
     """Stop the processes of a deployment. Ledgers, keys and logs stay."""
     require_flower()

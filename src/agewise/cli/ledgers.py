@@ -22,7 +22,7 @@ from agewise.privacy.accounts import read_ledger
 from agewise.privacy.standing import Standing
 from agewise.report.tables import counted
 
-ledger_commands = typer.Typer(
+commands = typer.Typer(
     help="Look into a client's ledger: what was released, and what it adds up to.",
     no_args_is_help=True,
 )
@@ -43,7 +43,7 @@ def _events(path: Path, client: str | None) -> list[Event]:
     return events
 
 
-@ledger_commands.command(epilog="Example: agewise ledger show north.ledger --json")
+@commands.command(epilog="Example: agewise ledger show north.ledger --json")
 def show(path: LedgerArgument, client: ClientOption = None, as_json: JsonOption = False) -> None:
     """List the events of a ledger, checked on the way. Never changes it."""
     events = _events(path, client)
@@ -106,7 +106,7 @@ def _print_account(screen: Console, events: list[Event]) -> None:
     )
 
 
-@ledger_commands.command(epilog="Example: agewise ledger verify north.ledger")
+@commands.command(epilog="Example: agewise ledger verify north.ledger")
 def verify(path: LedgerArgument) -> None:
     """Check the file and its hash chain. Damage is reported, never repaired."""
     with read_ledger(path) as ledger:
@@ -114,7 +114,7 @@ def verify(path: LedgerArgument) -> None:
     typer.echo(f"{path}: {counted(count, 'event')}, unchanged since written.")
 
 
-@ledger_commands.command(epilog="Example: agewise ledger export north.ledger --csv > events.csv")
+@commands.command(epilog="Example: agewise ledger export north.ledger --csv > events.csv")
 def export(
     path: LedgerArgument,
     client: ClientOption = None,

@@ -21,7 +21,6 @@ from agewise.cli.console import (
     AtOnceOption,
     DeploymentOption,
     DropOption,
-    EngineOption,
     EpsilonOption,
     EstimatorOption,
     EveryOption,
@@ -46,7 +45,7 @@ from agewise.cli.console import (
     wrote,
 )
 from agewise.cli.layout import Column, print_facts, print_table
-from agewise.cli.running import fresh_folder, refuse_given
+from agewise.cli.running import EngineOption, fresh_folder, refuse_given
 from agewise.errors import InvalidInput
 from agewise.federation.handover import REPORT, rounds_page, rounds_pictures
 from agewise.federation.happened import OnMissing

@@ -20,7 +20,6 @@ from agewise.cli.console import (
     DeltaOption,
     DeploymentOption,
     DropOption,
-    EngineOption,
     EpsilonOption,
     EstimatorOption,
     JsonOption,
@@ -58,7 +57,7 @@ from agewise.federation.handover import REPORT
 from agewise.federation.happened import OnMissing, Step
 from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS
 from agewise.federation.ledgers import is_one_file, own_ledgers
-from agewise.federation.settings import Clock
+from agewise.federation.settings import Clock, Engine
 from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.simulation import Estimate
 from agewise.planning import Plan
@@ -73,6 +72,7 @@ TOLD = 500
 REHEARSED = 300
 """Clients up to which a run is compared with repetitions unless told otherwise."""
 
+EngineOption = Annotated[Engine, typer.Option(help="What carries the messages.")]
 commands = typer.Typer()
 
 
