@@ -25,11 +25,12 @@ explore: .venv/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[explore]"
 	$(BIN)/agewise explore
 
+# Three at a time on two cores: tests of real federations wait most of their time.
 test: .venv/.installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 test-all: .venv/.installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "" --deselect $(SEEDS)
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "" --deselect $(SEEDS)
 	$(BIN)/pytest -q -n 2 -m slow $(SEEDS)
 
 check: .venv/.installed-dev

@@ -99,7 +99,7 @@ def test_no_prior_beats_the_tanh_law(seed):
     worst = 0.0
     for x in range(size):
         for other in range(size):
-            for share in np.linspace(0.001, 0.999, 400) if x != other else ():
+            for share in np.linspace(0.005, 0.995, 100) if x != other else ():
                 law = np.zeros(size)
                 law[x], law[other] = share, 1 - share
                 worst = max(worst, aw.Ageing(chain, age, "own_law", law).aged_epsilon(spent))

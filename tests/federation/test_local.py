@@ -69,7 +69,7 @@ def test_the_model_does_not_depend_on_the_order_of_clients():
 )
 def test_guarantee_the_mean_loss_is_the_planned_gap(change):
     plan = aw.plan(PROBLEM.replace(**change))
-    loss = aw.rehearse(plan, 1_500, np.random.default_rng(2))
+    loss = aw.rehearse(plan, 800, np.random.default_rng(2))
     assert abs(loss - plan.gap) < 4 * loss.standard_error
     assert loss.standard_error < 0.1 * plan.gap  # the test has power
 
@@ -81,7 +81,7 @@ def test_rehearsals_would_notice_noise_that_is_a_third_off(monkeypatch):
         return whole(self, values, scale=1.3 * scale, **more)
 
     monkeypatch.setattr(Laplace, "imitate_each", loud)
-    loss = aw.rehearse(PLAN, 1_500, np.random.default_rng(2))
+    loss = aw.rehearse(PLAN, 1_000, np.random.default_rng(2))
     assert loss - PLAN.gap > 4 * loss.standard_error
 
 

@@ -50,7 +50,7 @@ def test_what_is_expected_over_the_noise_is_what_runs_of_the_engine_come_to():
             rng=np.random.default_rng(1),
             draws=draws,
         )
-        for draws in (0, 40)
+        for draws in (0, 16)
     )
     assert rows[0].mean_loss == drawn[0].mean_loss  # nothing collected needs no noise
     for expected, one in zip(rows[1:], drawn[1:], strict=True):

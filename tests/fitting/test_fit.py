@@ -505,7 +505,13 @@ def _moved(one, other, first, slots, day=24):
 
 
 @pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
-@pytest.mark.parametrize("choice", [["--states", "20,50,100,200"], ["--quantiles", "5"]])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        ["--quantiles", "5"],
+        pytest.param(["--states", "20,50,100,200"], marks=pytest.mark.slow),
+    ],
+)
 def test_london_with_many_states_ends_in_words(choice, tmp_path):
     london = [LONDON / "lcl_2013_halfhourly.parquet", *choice, "--slots", 24, "--out", "x.toml"]
     done = run(*london, cwd=tmp_path)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.scheduling import check_schedule, exhaustive, solve_schedule, solve_stream
+from agewise.scheduling import branching, check_schedule, exhaustive, solve_schedule, solve_stream
 from agewise.scheduling import table_objective as objective_of
 from agewise.scheduling.schedule import Leaf, Split
 from agewise.scheduling.tables import Tables
@@ -176,13 +176,13 @@ def test_a_nation_as_groups(rng):
 
 
 def test_capacity_by_prices_is_feasible_and_its_bound_is_true(rng, monkeypatch):
-    u, b = tables(rng, 300, 12)
-    exact = solve_schedule(u, b, capacity=30)
+    u, b = tables(rng, 120, 12)
+    exact = solve_schedule(u, b, capacity=12)
     monkeypatch.setattr(capacity_module, "ASSIGNMENT_CELLS", 0)
-    priced = solve_schedule(u, b, capacity=30)
-    assert np.bincount(priced.columns).max() <= 30
+    priced = solve_schedule(u, b, capacity=12)
+    assert np.bincount(priced.columns).max() <= 12
     assert priced.lower_bound <= exact.objective
-    assert check_schedule(priced, u, b, 30).holds
+    assert check_schedule(priced, u, b, 12).holds
     assert exact.lower_bound <= priced.objective
     assert priced.relative_gap < 0.05
 
@@ -312,7 +312,9 @@ def test_forged_allocations_are_refused(rng):
 
 
 @pytest.mark.parametrize("dimensions", [0, 2])
-def test_degenerate_tables_end_quickly(rng, dimensions):
+def test_degenerate_tables_end_where_nodes_run_out(rng, dimensions, monkeypatch):
+    monkeypatch.setattr(branching, "NODES", 1_000)  # by default it tries for half a minute
+
     def shaped(b):
         return b if dimensions == 0 else np.stack([b, b], axis=2)
 
