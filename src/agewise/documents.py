@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -29,6 +29,31 @@ def as_json(document: Any) -> str:
     if "Infinity" in text or "NaN" in text:  # in a name perhaps
         return json.dumps(document, indent=2, allow_nan=False)
     return text
+
+
+def with_rows(document: dict[str, Any], rows: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """The text of a document, in pieces: tables that are empty in it, with a row on each line.
+
+    `rows` has the JSON of each row, by the empty table as `as_json` writes it (`"steps": []`), in
+    the order in which these stand.
+    """
+    text = as_json(document)
+    for gap, lines in rows.items():
+        # Quotes within texts are escaped, so a gap stands where it means itself.
+        before, found, text = text.partition(gap)
+        if not found or gap in text:
+            raise ValueError(f"{gap} is not once in the document")
+        yield before + gap[:-1]
+        yield from _between(lines)
+        yield gap[-1]
+    yield text
+
+
+def _between(lines: Iterable[str]) -> Iterator[str]:
+    comma = "\n    "
+    for line in lines:
+        yield comma + line
+        comma = ",\n    "
 
 
 def read_document(model: type[Read], document: Any, source: str) -> Read:

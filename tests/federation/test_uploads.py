@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
 
 import agewise as aw
+from agewise.documents import with_rows
 from agewise.federation.checking import check_run
 from agewise.federation.local import LocalRun
 from agewise.federation.messages import Upload
@@ -189,8 +191,9 @@ def test_statements_of_clients_alike_say_what_each_row_says():
     rows = result.statement.clients
     assert [row.client for row in rows] == NAMES
     assert [row["client"] for row in rows.to_dicts()] == NAMES
-    assert json.loads(rows.to_json()) == rows.to_dicts()
-    assert rows.to_json() == json.dumps(rows.to_dicts(), sort_keys=True)
+    for sort in (False, True):
+        written = [json.dumps(row, sort_keys=sort) for row in rows.to_dicts()]
+        assert list(rows.texts(sort=sort)) == written
     assert rows[1:3] == (rows[1], rows[2])
     assert rows == tuple(rows)
     assert rows != tuple(rows)[:-1]
@@ -198,3 +201,26 @@ def test_statements_of_clients_alike_say_what_each_row_says():
     assert len({row.upload_sha256 for row in rows}) == len(NAMES)
     changed = dataclasses.replace(rows[0], age=99)
     assert rows != (changed, *rows[1:])
+
+
+def test_a_record_in_pieces_is_the_record(tmp_path):
+    result = aw.run(PLAN, folder=tmp_path / "run")
+    whole = json.loads(json.dumps(result.to_dict()))
+    assert json.loads(result.to_json()) == whole
+    assert list(json.loads(result.to_json())) == list(result.to_dict())
+    assert json.loads((tmp_path / "run" / "record.json").read_text()) == whole
+    lines = result.to_json().splitlines()
+    rows = [line for line in lines if '"upload_sha256"' in line]
+    assert len(rows) == len(NAMES)  # a client on each line
+    odd = dataclasses.replace(result, realised_loss=math.nan)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        odd.to_json()
+
+
+def test_tables_that_are_not_empty_or_not_there_are_not_filled():
+    rows = {'"steps": []': ["1", "2"]}
+    assert json.loads("".join(with_rows({"steps": [], "x": 1}, rows))) == {"steps": [1, 2], "x": 1}
+    assert json.loads("".join(with_rows({"steps": []}, {'"steps": []': []}))) == {"steps": []}
+    for document in ({"steps": [1]}, {}, {"steps": [], "within": {"steps": []}}):
+        with pytest.raises(ValueError, match="not once"):
+            list(with_rows(document, rows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,14 +20,14 @@ def owners_only(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def write_whole(path: Path, text: str, *, private: bool = False) -> Path:
+def write_whole(path: Path, text: str | Iterable[str], *, private: bool = False) -> Path:
     """Write a file whole or not at all, even if the machine stops meanwhile.
 
-    One that is `private` can be read by its owner only.
+    One that is `private` can be read by its owner only. A long text may come in pieces.
     """
     draft = path.with_name(f".{path.name}.part")
     with open(draft, "w", encoding="utf-8", opener=owners_only if private else None) as file:
-        file.write(text)
+        file.writelines([text] if isinstance(text, str) else text)
         file.flush()
         os.fsync(file.fileno())
     return draft.replace(path)

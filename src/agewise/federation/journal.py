@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ class RunFolder:
         """Write the settings anew."""
         self.write(SETTINGS, json.dumps({"version": VERSION, **asdict(settings)}, indent=2))
 
-    def write(self, name: str, text: str) -> Path:
+    def write(self, name: str, text: str | Iterable[str]) -> Path:
         """Write a file whole or not at all."""
         return write_whole(self.path / name, text)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 from agewise.arrays import Array
-from agewise.documents import as_json
+from agewise.documents import as_json, with_rows
 from agewise.federation.happened import Outcome, RunIncomplete, Step
 from agewise.federation.journal import RECORD, STATEMENT, RunFolder
 from agewise.federation.one_draw import Sum
@@ -127,6 +128,21 @@ class RunResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the run record as plain data."""
         return {
+            **self._head(),
+            "collect_at": self._collected(),
+            "participants": list(self.participants),
+            "statement": self.statement.to_dict(),
+            "steps": [step._asdict() for step in self.steps],
+        }
+
+    def _collected(self) -> dict[str, int]:
+        silent = set(self.plan.unheard)
+        asked = self.plan.assignments
+        return {one.client: one.collect_at for one in asked if one.client not in silent}
+
+    def _head(self) -> dict[str, Any]:
+        """The record, but for whatever there is of each client."""
+        return {
             "version": 1,
             "run": self.run,
             "complete": True,
@@ -136,23 +152,33 @@ class RunResult:
             "expected_gap": self.plan.gap,
             "nothing_collected": self.plan.nothing_collected,
             "classical_fresh": self.plan.classical_fresh,
-            "collect_at": {
-                a.client: a.collect_at
-                for a in self.plan.assignments
-                if a.client not in self.plan.unheard
-            },
+            "collect_at": {},
             "realised_loss": self.realised_loss,
             "private": self.private,
-            "participants": list(self.participants),
+            "participants": [],
             "missing": dict(self.missing),
             "rejected": dict(self.rejected),
-            "statement": self.statement.to_dict(),
-            "steps": [step._asdict() for step in self.steps],
+            "statement": self.statement.head(),
+            "steps": [],
         }
 
     def to_json(self) -> str:
         """Return the run record as a JSON document."""
-        return as_json(self.to_dict())
+        return "".join(self.pieces())
+
+    def pieces(self, **more: Any) -> Iterator[str]:
+        """The run record as a JSON document, bit by bit, with `more` entries at its end."""
+        collected = self._collected().items()
+        steps = (json.dumps(step._asdict()) for step in self.steps)
+        return with_rows(
+            {**self._head(), **more},
+            {
+                '"collect_at": {}': (f"{json.dumps(name)}: {slot}" for name, slot in collected),
+                '"participants": []': map(json.dumps, self.participants),
+                '"clients": []': self.statement.clients.texts(),
+                '"steps": []': steps,
+            },
+        )
 
 
 def conclude(
@@ -175,7 +201,8 @@ def conclude(
         if place is not None:
             statement = server.state(None)
             place.write(STATEMENT, statement.to_markdown())
-            _write_record(place, failed_record(server, statement, str(failure)))
+            record = failed_record(server, statement, str(failure))
+            place.write(RECORD, as_json({**record, **_earlier(place)}))
         raise
     result = RunResult(
         run=server.run,
@@ -193,7 +220,7 @@ def conclude(
     )
     if place is not None:
         place.write(STATEMENT, result.statement.to_markdown())
-        _write_record(place, result.to_dict())
+        place.write(RECORD, result.pieces(**_earlier(place)))
     return result
 
 
@@ -208,10 +235,8 @@ def _model(plan: Plan, outcome: Outcome, missing: Collection[str]) -> Any:
     return training.learner.model
 
 
-def _write_record(place: RunFolder, record: dict[str, Any]) -> None:
-    if place.failures:
-        record["earlier_failures"] = place.failures
-    place.write(RECORD, as_json(record))
+def _earlier(place: RunFolder) -> dict[str, Any]:
+    return {"earlier_failures": place.failures} if place.failures else {}
 
 
 def failed_record(server: Server, statement: Statement, why: str) -> dict[str, Any]:

@@ -165,13 +165,20 @@ class Statement:
         # As of the whole written at once, of which the rows of many clients take longest.
         without = json.dumps({**self._body(), "clients": []}, sort_keys=True)
         before, after = without.split('"clients": []')  # no text holds such quotes
-        text = f'{before}"clients": {self.clients.to_json()}{after}'
-        return hashlib.sha256(text.encode()).hexdigest()
+        digest, comma = hashlib.sha256(f'{before}"clients": ['.encode()), ""
+        for text in self.clients.texts(sort=True):
+            digest.update(f"{comma}{text}".encode())
+            comma = ", "
+        digest.update(f"]{after}".encode())
+        return digest.hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as plain data; infinities become the word "inf"."""
-        body = {**self._body(), "clients": self.clients.to_dicts()}
-        return {"version": VERSION, **body, "digest": self.digest}
+        return {**self.head(), "clients": self.clients.to_dicts()}
+
+    def head(self) -> dict[str, Any]:
+        """The statement as plain data, without the rows of its clients."""
+        return {"version": VERSION, **self._body(), "clients": [], "digest": self.digest}
 
     def _body(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self)}

@@ -85,21 +85,19 @@ class Rows(Sequence["ClientStatement"]):
             for name, kind, told in zip(self.names, self.kind, self._hashes(), strict=True)
         ]
 
-    def to_json(self) -> str:
-        """What `json.dumps` writes of all rows, with sorted keys."""
-        parts = [self._parts(one) for one in self.kinds]
-        rows = []
+    def texts(self, *, sort: bool = False) -> Iterator[str]:
+        """What `json.dumps` writes of each row, with its keys sorted or not."""
+        parts = [self._parts(one, sort) for one in self.kinds]
         for name, kind, told in zip(self.names, self.kind, self._hashes(), strict=True):
             head, middle, tail = parts[kind]
             # Quotes within texts are escaped: both gaps stand where they mean themselves, once.
             own = "null" if told is None else f'"{told}"'
-            rows.append(f"{head}{encode_basestring_ascii(name)}{middle}{own}{tail}")
-        return f"[{', '.join(rows)}]"
+            yield f"{head}{encode_basestring_ascii(name)}{middle}{own}{tail}"
 
     @staticmethod
-    def _parts(one: ClientStatement) -> tuple[str, str, str]:
+    def _parts(one: ClientStatement, sort: bool) -> tuple[str, str, str]:
         blank = {**in_words(vars(one)), "client": "", "upload_sha256": ""}
-        head, rest = json.dumps(blank, sort_keys=True).split(_NAME)
+        head, rest = json.dumps(blank, sort_keys=sort, allow_nan=False).split(_NAME)
         middle, tail = rest.split(_HASH)
         return head + _NAME[:-2], middle + _HASH[:-2], tail
 

@@ -36,12 +36,14 @@ class Uploads(Mapping[str, bytes]):
 
     def __init__(self, first: Upload, names: Sequence[str], rows: Array) -> None:
         self.first, self.names, self.rows = first, list(names), rows
+        self._came_as: list[bytes] = []
+        """The bytes of a single one, which may be spelt otherwise."""
 
     @classmethod
     def single(cls, upload: Upload, payload: bytes) -> Uploads:
         """One upload, with the bytes that it came in."""
         self = cls(upload, [upload.client], np.array([upload.value]))
-        self.payloads = [payload]
+        self._came_as = [payload]
         return self
 
     def __len__(self) -> int:
@@ -51,7 +53,7 @@ class Uploads(Mapping[str, bytes]):
         return iter(self.names)
 
     def __getitem__(self, name: str) -> bytes:
-        return self.payloads[self.names.index(name)]
+        return self.payload(self.names.index(name))
 
     def items(self) -> ItemsView[str, bytes]:
         """Each client with its bytes."""
@@ -64,9 +66,19 @@ class Uploads(Mapping[str, bytes]):
         told = {"client": self.names[place], "value": self.rows[place].tolist()}
         return self.first.model_copy(update=told)
 
-    @cached_property
+    @property
     def payloads(self) -> list[bytes]:
-        """The bytes of each: what `Upload.encode` gives."""
+        """The bytes of each: what `Upload.encode` gives. Made anew each time; hashes are kept."""
+        made = self._came_as or self._encoded()
+        if "hashes" not in vars(self):
+            self.hashes = _hashes(made)
+        return made
+
+    def payload(self, place: int) -> bytes:
+        """The bytes of one of them."""
+        return self._came_as[place] if self._came_as else self.upload(place).encode()
+
+    def _encoded(self) -> list[bytes]:
         blank = self.first.model_copy(update={"client": "", "value": []}).encode()
         # Quotes within texts are escaped, so each of these stands where it means itself, once.
         head, rest = blank.split(_NAME)
@@ -96,7 +108,11 @@ class Uploads(Mapping[str, bytes]):
     @cached_property
     def hashes(self) -> list[str]:
         """SHA-256 of each one's bytes."""
-        return [hashlib.sha256(payload).hexdigest() for payload in self.payloads]
+        return _hashes(self._came_as or self._encoded())
+
+
+def _hashes(payloads: list[bytes]) -> list[str]:
+    return [hashlib.sha256(one).hexdigest() for one in payloads]
 
 
 class Received(Mapping[str, tuple[Upload, bytes]]):
@@ -129,7 +145,7 @@ class Received(Mapping[str, tuple[Upload, bytes]]):
         number = self.numbers[name]
         group = bisect_right(self.starts, number) - 1
         uploads, place = self.groups[group], number - self.starts[group]
-        return uploads.upload(place), uploads.payloads[place]
+        return uploads.upload(place), uploads.payload(place)
 
     def __contains__(self, name: object) -> bool:
         return name in self.numbers
