@@ -127,6 +127,14 @@ class Problem:
                 "a weight for every client, summing to 1, or for none (then samples decide)",
             )
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Worked out once: that of very many clients takes its time."""
+        return hash((self.clients, self.aggregate_at, self.epsilon, self.mixing, self.estimator))
+
     def _check_rounds(self, members: tuple[Client, ...]) -> None:
         if self.rounds is not None:
             object.__setattr__(self, "rounds", whole("rounds", self.rounds, 1, LARGEST_SLOT))

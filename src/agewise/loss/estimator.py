@@ -103,7 +103,7 @@ def best_of(
 ) -> Estimator:
     """Return the best linear estimate at these columns of the tables."""
     tables = heard_tables(problem, known, unheard)
-    rows, draw, noise = np.arange(len(columns)), None, 0.0
+    draw, noise = None, 0.0
     if problem.noise == "server":
         needs = needed_scales(problem, known.slots, columns, promised)
         power = one_draw_of(problem)
@@ -112,8 +112,8 @@ def best_of(
     else:
         found = best_gains(tables, columns)
     gains = found if found.shape[1] > 1 else np.repeat(found, problem.width, axis=1)
-    expected = (problem.weights[:, None] * known.target_mean[rows, columns]).sum(axis=0)
-    offset = expected - (gains * known.mean[rows, columns]).sum(axis=0)
+    expected = (problem.weights[:, None] * known.target_mean[known.kind, columns]).sum(axis=0)
+    offset = expected - (gains * known.mean[known.kind, columns]).sum(axis=0)
     gap = max(0.0, gap_of(tables, columns, found)) + noise  # but for rounding
     return Estimator(gains, offset, gap, draw)
 

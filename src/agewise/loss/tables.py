@@ -54,7 +54,7 @@ def cost_tables(problem: Problem) -> CostTables:
 
 @lru_cache(maxsize=16)
 def _cost_tables(problem: Problem) -> CostTables:
-    kinds, learner, weights = kinds_of(problem), problem.learner, problem.weights
+    kinds, learner, weights = kinds_of(problem, None), problem.learner, problem.weights
     slots = kinds.slots()
     if is_trained(problem):
         training = training_tables(problem, slots)
@@ -161,17 +161,17 @@ def _with_knowledge(problem: Problem, bias: Array, spread: Array) -> tuple[Array
 class KnownTables:
     """The tables of the best estimate, and the means that it starts from.
 
-    `gains` has one row per client and one column per slot; `target_mean` and `mean` `[m, A, C]` are
-    those of each client's fresh mean and of its release, not weighted.
+    `gains` has one row per client and one column per slot; `target_mean` and `mean` `[K, A, C]` are
+    those of the fresh mean and of the release, not weighted, by the `kind` `[m]` of each client.
     """
 
     gains: GainTables
     target_mean: Array
     mean: Array
+    kind: NDArray[np.intp]
     slots: tuple[SlotTable, ...]
 
 
-@lru_cache(maxsize=16)
 def known_tables(
     problem: Problem, slots: tuple[int, ...] | None = None, *, alone: bool = False
 ) -> KnownTables:
@@ -183,6 +183,11 @@ def known_tables(
     so-many-th round only, the loss is the mean over all rounds, of an estimate from their last
     release; `alone`: of a round that they take part in.
     """
+    return _known_tables(problem, slots, alone and any(one.turn > 1 for one in problem.clients))
+
+
+@lru_cache(maxsize=16)
+def _known_tables(problem: Problem, slots: tuple[int, ...] | None, alone: bool) -> KnownTables:
     if _are_simple(problem):
         return _simple_tables(problem, slots)
     states, learner = problem.clients[0].process.states, problem.learner
@@ -221,6 +226,7 @@ def known_tables(
         collapsed(gains) if together else gains,
         np.stack([moments.target_mean for _, moments in found]),
         np.stack([moments.mean for _, moments in found]),
+        np.arange(len(tables)),
         tables,
     )
 
@@ -251,15 +257,17 @@ def _simple_tables(problem: Problem, slots: tuple[int, ...] | None) -> KnownTabl
         loud = loud + _noise_powers(problem, kinds)[..., None]
     power = (each * loud)[kind]
     # A release without noise or variance of its own tells its factors but for rounding.
-    power = np.maximum(power, 1e-13 * (heard**2).sum(axis=-1) + 1e-290)
+    least = 1e-13 * (heard**2).sum(axis=-1) if heard.size else 0.0
+    np.maximum(power, least + 1e-290, out=power)
     if not np.isfinite(power).all():
         raise InvalidInput(
             "epsilon", problem.epsilon, "a target that finite noise can meet", "Raise epsilon."
         )
-    base = (each * own.target_variance).sum(axis=2)[kind] * weights[:, None] ** 2
-    cross = (each * own.covariance)[kind] * weights[:, None, None]
+    base, cross = (each * own.target_variance).sum(axis=2)[kind], (each * own.covariance)[kind]
+    base *= weights[:, None] ** 2  # in place: these are the largest of all
+    cross *= weights[:, None, None]
     gains = GainTables(base, cross, power, weights[:, None, None] * common, heard)
-    return KnownTables(gains, own.target_mean[kind], own.mean[kind], tables)
+    return KnownTables(gains, own.target_mean, own.mean, kind, tables)
 
 
 def _weighed(moments: Moments, counts: Array) -> Moments:

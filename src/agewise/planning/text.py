@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import marshal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii
 from typing import Any
@@ -63,7 +63,7 @@ def plan_json(document: dict[str, Any]) -> str:
     """JSON of a plan's document for people and programs: a client on each line."""
     from agewise.documents import as_json  # noqa: PLC0415  (pydantic is slow to import)
 
-    return _text(document, as_json, "\n      ", sort=False)
+    return "".join(_pieces(document, as_json, "\n      ", sort=False))
 
 
 def fingerprint(document: dict[str, Any]) -> str:
@@ -72,13 +72,16 @@ def fingerprint(document: dict[str, Any]) -> str:
     def dumps(one: dict[str, Any]) -> str:
         return json.dumps(one, sort_keys=True, allow_nan=False)
 
-    return hashlib.sha256(_text(document, dumps, "", sort=True).encode()).hexdigest()
+    digest = hashlib.sha256()
+    for piece in _pieces(document, dumps, "", sort=True):
+        digest.update(piece.encode())
+    return digest.hexdigest()
 
 
-def _text(
+def _pieces(
     document: dict[str, Any], dumps: Callable[[dict[str, Any]], str], line: str, *, sort: bool
-) -> str:
-    """What `dumps` writes, but for clients: each in a line that begins with `line`."""
+) -> Iterator[str]:
+    """What `dumps` writes, bit by bit; but clients each in a line that begins with `line`."""
     scenario = document["scenario"]
     tables = (
         (ASSIGNMENTS, _alike(document["assignments"], "client"), "client"),
@@ -87,24 +90,29 @@ def _text(
     text = dumps({**document, "assignments": [], "scenario": {**scenario, "clients": []}})
     if text.count(ASSIGNMENTS) != 1 or text.count(CLIENTS) != 1:  # of a name in some table
         own, clients = [rows.expanded(name) for _, rows, name in tables]
-        return dumps({**document, "assignments": own, "scenario": {**scenario, "clients": clients}})
-    for gap, rows, name in tables:
-        begin, end = text.split(gap)
-        told = f",{line or ' '}".join(_rows(rows, name, sort))
-        text = f"{begin}{gap[:-1]}{line}{told}]{end}"
-    return text
+        yield dumps({**document, "assignments": own, "scenario": {**scenario, "clients": clients}})
+        return
+    for gap, rows, name in sorted(tables, key=lambda table: text.index(table[0])):
+        begin, text = text.split(gap)
+        yield f"{begin}{gap[:-1]}{line}"
+        between = ""
+        for row in _rows(rows, name, sort):
+            yield f"{between}{row}"
+            between = f",{line or ' '}"
+        yield "]"
+    yield text
 
 
 def _alike(rows: Alike | Sequence[dict[str, Any]], name: str) -> Alike:
     return rows if isinstance(rows, Alike) else Alike.of(rows, name)
 
 
-def _rows(alike: Alike, name: str, sort: bool) -> list[str]:
+def _rows(alike: Alike, name: str, sort: bool) -> Iterator[str]:
     """What `json.dumps` writes of each row."""
     parts = []
     for row in alike.rows:
         blank = json.dumps({**row, name: ""}, sort_keys=sort, allow_nan=False)
         head, gap, tail = blank.partition(f'"{name}": ""')
         parts.append((head + gap[:-2], tail))
-    both = zip(alike.names, alike.kinds, strict=True)
-    return [f"{parts[kind][0]}{encode_basestring_ascii(own)}{parts[kind][1]}" for own, kind in both]
+    for own, kind in zip(alike.names, alike.kinds, strict=True):
+        yield f"{parts[kind][0]}{encode_basestring_ascii(own)}{parts[kind][1]}"
