@@ -255,19 +255,20 @@ def test_a_hash_that_begins_with_zeros_is_a_number_of_fewer_words(monkeypatch):
         assert rng.random() == client_generator(5, name, "noise").random()
 
 
+@pytest.mark.parametrize("last", [2, 5], ids=["fresh", "aged"])
 @pytest.mark.parametrize("held", [1, 200, sources.HELD])
 @pytest.mark.parametrize("law", [None, [0.25, 0.25, 0.5, 0.0]])
-def test_the_records_of_many_are_those_of_each(law, held, monkeypatch):
+def test_the_records_of_many_are_those_of_each(law, held, last, monkeypatch):
     monkeypatch.setattr(sources, "HELD", held)
     clients = [aw.Client(f"client {i}", CHAIN, law, samples=37) for i in range(20)]
     table = np.stack([CHAIN.states, CHAIN.states**2], axis=1)
     names = [client.name for client in clients]
     seeds = Seeds(9, [*names, "somebody else"], "records")
-    counts, later = drawn_of_each(clients[0], names, seeds, 2, 5)
+    counts, later = drawn_of_each(clients[0], names, seeds, 2, last)
     for client, here, there in zip(clients, counts, averages(later, table), strict=True):
         own = SimulatedRecords(client, 9)
         assert np.sort(np.repeat(CHAIN.states, here)).tolist() == sorted(own.collect(2, 37))
-        assert there.tolist() == own.present(2, 5, 37, table).tolist()
+        assert there.tolist() == own.present(2, last, 37, table).tolist()
 
 
 def test_what_was_collected_is_not_drawn_again_and_means_the_same(monkeypatch):

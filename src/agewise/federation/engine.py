@@ -109,11 +109,10 @@ class Engine:
         """Journal what has reached the server, then tell the watcher; `more` is told only."""
         if self.place is not None:
             self.place.keep(self.server)
-        steps = [*self.server.steps[self._reported :], *more]
-        self._reported = len(self.server.steps)
         if self.watch is not None:
-            for step in steps:
+            for step in [*self.server.steps[self._reported :], *more]:
                 self.watch(step, self.server.closed, self._last)
+        self._reported = len(self.server.steps)
 
     def _carry_out_slot(self, slot: int, timetable: Timetable) -> None:
         """Order what is due, wait for the replies until the deadline, and close the slot."""

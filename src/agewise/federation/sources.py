@@ -151,21 +151,28 @@ def drawn_of_each(
     As they are collected, what `SimulatedRecords.collect` gives each; and as they are when they are
     aggregated, what `SimulatedRecords.present` is the mean of.
     """
-    law = np.cumsum(client.law_at(collect_at))
+    law, each = np.cumsum(client.law_at(collect_at)), client.samples
     moved = np.cumsum(client.process.kernel(collect_at, aggregate_at), axis=1)
-    part, parts = max(1, HELD // (2 * client.samples)), []
+    fresh = collect_at == aggregate_at  # nothing moves
+    chances = each if fresh else 2 * each
+    part, parts = max(1, HELD // chances), []
     for start in range(0, len(names), part):
-        chances = _chances_of_each(names[start : start + part], seeds, 2 * client.samples)
-        scaled, moves = chances[:, : client.samples] * law[-1], chances[:, client.samples :]
+        drawn = _chances_of_each(names[start : start + part], seeds, chances)
+        scaled = drawn[:, :each] * law[-1]
         beyond = [scaled >= one for one in law]
-        drawn = beyond[0].astype(np.intp)
-        for one in beyond[1:]:
-            drawn += one
-        moves = moves * moved[:, -1].take(drawn)
-        later = [moves >= column.take(drawn) for column in moved.T]
-        parts.append((_counted_off(beyond), _counted_off(later)))
+        counts = _counted_off(beyond)
+        parts.append((counts, counts if fresh else _moved(beyond, drawn[:, each:], moved)))
     collected, present = zip(*parts, strict=True)
     return np.concatenate(collected), np.concatenate(present)
+
+
+def _moved(beyond: Sequence[NDArray[np.bool_]], chances: Array, moved: Array) -> NDArray[np.int64]:
+    """Counts by state `[m, S]` after a move by the summed-up rows of a kernel."""
+    place = beyond[0].astype(np.intp)
+    for one in beyond[1:]:
+        place += one
+    scaled = chances * moved[:, -1].take(place)
+    return _counted_off([scaled >= column.take(place) for column in moved.T])
 
 
 def _counted_off(beyond: Sequence[NDArray[np.bool_]]) -> NDArray[np.int64]:
