@@ -185,7 +185,8 @@ class Simulator:
             folder._journal.flush()
         elif step == "document":
             name, text = arguments
-            (folder.path / f".{name}.part").write_text(text[: len(text) // 2])
+            whole = "".join(text)  # it may come in pieces
+            (folder.path / f".{name}.part").write_text(whole[: len(whole) // 2])
 
     def play(self, seed):
         """Carry out what a seed decides; return the trace, or raise a `Violation`."""

@@ -7,6 +7,7 @@ import pytest
 
 import agewise as aw
 from agewise.federation.client import ClientAgent, Profile, private_noise, stand_in_noise
+from agewise.federation.happened import Step, Steps
 from agewise.federation.server import Server
 from agewise.federation.sources import SimulatedRecords
 from agewise.privacy.account import Policy
@@ -303,3 +304,23 @@ def test_what_was_carried_out_is_priced_even_above_the_capacity():
     done = server._carried_out(clients, (1 / 3,) * 3, {c.name: 3 for c in clients})
     assert (done.collect_at, done.method) == ([3, 3, 3], "carried out")
     assert done.problem.capacity is None
+
+
+def test_steps_are_those_that_were_added_however_they_are_looked_at():
+    steps, wanted = Steps(), []
+    assert list(steps) == [] == steps[:]
+    for slot, names in ((1, ["a"]), (2, ["b", "c", "d"]), (3, []), (4, ["e"])):
+        steps.extend(slot, names, "uploaded")
+        wanted += [Step(slot, name, "uploaded") for name in names]
+    steps.append(Step(5, "f", "missing", "late"))
+    wanted.append(Step(5, "f", "missing", "late"))
+    assert list(steps) == wanted == steps
+    assert [steps[i] for i in range(len(steps))] == wanted == [*steps[:2], *steps[2:]]
+    assert steps[-1] == wanted[-1]
+    assert steps[-6] == wanted[0]
+    assert repr(steps) == repr(tuple(wanted))
+    assert hash(steps) == hash(tuple(wanted))
+    assert steps != wanted[:-1]
+    for beyond in (6, -7):
+        with pytest.raises(IndexError):
+            steps[beyond]

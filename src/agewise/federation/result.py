@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,7 @@ class RunResult:
     missing: Mapping[str, str]  #: clients that were not, each with the reason
     rejected: Mapping[str, int]  #: uploads that were refused, by reason
     statement: Statement  #: what is told about whom
-    steps: tuple[Step, ...]  #: what happened in each slot
+    steps: Sequence[Step]  #: what happened in each slot
     clipped: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -215,7 +215,7 @@ def conclude(
         missing=dict(server.missing),
         rejected=dict(server.rejected),
         statement=outcome.statement,
-        steps=tuple(server.steps),
+        steps=server.steps,
         clipped=dict(clipped),
     )
     if place is not None:

@@ -20,7 +20,7 @@ from agewise.checks import one_of
 from agewise.errors import InvalidInput
 from agewise.federation.averages import best_estimate, weighted_mean
 from agewise.federation.claims import refuse_claims, refuse_outside
-from agewise.federation.happened import ON_MISSING, OnMissing, Outcome, RunIncomplete, Step
+from agewise.federation.happened import ON_MISSING, OnMissing, Outcome, RunIncomplete, Step, Steps
 from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
 from agewise.federation.one_draw import Sum, sum_up
 from agewise.federation.orders import Due, Issued, Orders, OrdersAlike
@@ -48,7 +48,7 @@ class Server:
         self.received = Received()
         self.missing: dict[str, str] = {}
         self.rejected: Counter[str] = Counter()
-        self.steps: list[Step] = []
+        self.steps = Steps()
         self.inputs: list[dict[str, Any]] = []
         """Everything that reached the server, in order: what `feed` needs to build it anew."""
         self.late = Received()
@@ -151,7 +151,7 @@ class Server:
         self.late.drop(uploads.names)
         for name in uploads.names if self.refused else ():
             self.refused.pop(name, None)
-        self.steps += [Step(slot, name, "uploaded") for name in uploads.names]
+        self.steps.extend(slot, uploads.names, "uploaded")
 
     def refuse(self, client: str, slot: int, reason: str) -> None:
         """Note that a client will not answer in this run."""
