@@ -6,11 +6,13 @@ import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 import tomli_w
 
 import agewise as aw
+from agewise import cli
 from agewise.cli.lazily import COMMANDS, load
 
 AGEWISE = [str(Path(sys.executable).with_name("agewise"))]
@@ -108,6 +110,12 @@ def test_every_command_is_listed_with_its_own_first_words():
         if name not in ("ledger", "deploy"):
             names = {one.name or one.callback.__name__ for one in own}
             assert names == {other for other in COMMANDS if COMMANDS[other][0] == module}
+
+
+def test_every_module_with_commands_is_listed():
+    found = [import_module(f"agewise.cli.{one.name}") for one in iter_modules(cli.__path__)]
+    listed = {f"agewise.cli.{module}" for module, _ in COMMANDS.values()}
+    assert {one.__name__ for one in found if hasattr(one, "commands")} == listed
 
 
 def test_a_misspelt_command_is_told_the_next_one():

@@ -1,3 +1,7 @@
+import pickle
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -84,3 +88,14 @@ def test_law_defaults_to_the_processes_own():
 def test_bad_input_is_refused_in_one_clear_message(call, words):
     with pytest.raises(aw.InvalidInput, match=words):
         call()
+
+
+def test_a_problem_that_travels_is_known_again_where_it_arrives():
+    code = (
+        "import pickle, sys, agewise as aw\n"
+        "arrived = pickle.load(sys.stdin.buffer)\n"
+        "assert arrived == aw.scenarios.london() and arrived in {aw.scenarios.london()}"
+    )
+    problem = aw.scenarios.london()
+    assert hash(problem) == hash(aw.scenarios.london())
+    subprocess.run([sys.executable, "-c", code], input=pickle.dumps(problem), check=True)

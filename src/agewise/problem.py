@@ -130,6 +130,10 @@ class Problem:
     def __hash__(self) -> int:
         return self._hash
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without its hash, which is another one in another process."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
+
     @cached_property
     def _hash(self) -> int:
         """Worked out once: that of very many clients takes its time."""

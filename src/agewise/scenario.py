@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.resources import files
@@ -324,12 +324,8 @@ def _inspect_client(
 
 def problem_to_dict(problem: Problem) -> dict[str, Any]:
     """Return a problem as the plain data of a scenario file; floats are kept exactly."""
-    processes = {id(client.process): client for client in problem.clients}  # many may share one
-    document = scenario_head(problem)
-    told = {key: _process_to_dict(client) for key, client in processes.items()}
-    shared = "states" in document
-    rows = [client_to_dict(one, told[id(one.process)], shared) for one in problem.clients]
-    return {**document, "clients": rows}
+    head = scenario_head(problem)
+    return {**head, "clients": clients_to_dicts(problem.clients, "states" in head)}
 
 
 def scenario_head(problem: Problem) -> dict[str, Any]:
@@ -361,25 +357,29 @@ def scenario_head(problem: Problem) -> dict[str, Any]:
     return {k: v for k, v in document.items() if v is not None}
 
 
-def client_to_dict(
-    client: Client, process: dict[str, Any] | None = None, shared: bool = False
-) -> dict[str, Any]:
-    """What a scenario file says of a client; `shared`: its states stand at the head.
+def clients_to_dicts(clients: Iterable[Client], shared: bool) -> list[dict[str, Any]]:
+    """What a scenario file says of clients; `shared`: their states stand at the head.
 
-    `process` is what is said of its process, where that is known.
+    What is said of a process that many share is one table.
     """
-    entry = {
-        "name": client.name,
-        "samples": client.samples,
-        "weight": client.weight,
-        "epsilon": client.epsilon,
-        "turn": client.turn if client.turn > 1 else None,
-        "members": client.members if client.members > 1 else None,
-        "law": None if client.law is None else list(client.law),  # type: ignore[arg-type]
-        "states": None if shared else client.process.states.tolist(),
-        "process": _process_to_dict(client) if process is None else process,
-    }
-    return {k: v for k, v in entry.items() if v is not None}
+    processes: dict[int, dict[str, Any]] = {}
+    rows = []
+    for client in clients:
+        if id(client.process) not in processes:
+            processes[id(client.process)] = _process_to_dict(client)
+        entry = {
+            "name": client.name,
+            "samples": client.samples,
+            "weight": client.weight,
+            "epsilon": client.epsilon,
+            "turn": client.turn if client.turn > 1 else None,
+            "members": client.members if client.members > 1 else None,
+            "law": None if client.law is None else list(client.law),  # type: ignore[arg-type]
+            "states": None if shared else client.process.states.tolist(),
+            "process": processes[id(client.process)],
+        }
+        rows.append({k: v for k, v in entry.items() if v is not None})
+    return rows
 
 
 def dump_scenario(problem: Problem) -> str:

@@ -66,3 +66,14 @@ def test_clients_alike_are_worked_out_once(monkeypatch):
     monkeypatch.setattr(text.json, "dumps", lambda *a, **k: asked.append(a) or dumps(*a, **k))
     fingerprint(document(rows(*[2.5] * 100), rows(*[TABLE] * 100, name="name")))
     assert len(asked) == 3  # one of each, and what is around them
+
+
+def test_a_process_that_many_share_is_told_once(monkeypatch):
+    chain, told = aw.birth_death(0.1, 0.2, [20, 50, 100, 200]), []
+    whole = aw.MarkovChain.to_dict
+    monkeypatch.setattr(aw.MarkovChain, "to_dict", lambda one: told.append(1) or whole(one))
+    clients = [aw.Client(f"meter {i}", chain, samples=10 + i) for i in range(5)]
+    plan = aw.plan(aw.Problem(clients, aggregate_at=4, epsilon=0.5))
+    told.clear()
+    assert plan.digest
+    assert len(told) == 1

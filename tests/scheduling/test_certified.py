@@ -311,9 +311,10 @@ def test_forged_allocations_are_refused(rng):
             check_schedule(dataclasses.replace(found, allocation=bad), u, b, counts=counts)
 
 
+@pytest.mark.parametrize("nodes", [1_000, pytest.param(branching.NODES, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dimensions", [0, 2])
-def test_degenerate_tables_end_where_nodes_run_out(rng, dimensions, monkeypatch):
-    monkeypatch.setattr(branching, "NODES", 1_000)  # by default it tries for half a minute
+def test_degenerate_tables_end_where_nodes_run_out(rng, dimensions, nodes, monkeypatch):
+    monkeypatch.setattr(branching, "NODES", nodes)  # by default it tries for half a minute
 
     def shaped(b):
         return b if dimensions == 0 else np.stack([b, b], axis=2)

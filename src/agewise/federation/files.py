@@ -26,8 +26,11 @@ def write_whole(path: Path, text: str | Iterable[str], *, private: bool = False)
     One that is `private` can be read by its owner only. A long text may come in pieces.
     """
     draft = path.with_name(f".{path.name}.part")
+    pieces = iter([text] if isinstance(text, str) else text)
+    first = next(pieces, "")  # what cannot be written at all leaves nothing behind
     with open(draft, "w", encoding="utf-8", opener=owners_only if private else None) as file:
-        file.writelines([text] if isinstance(text, str) else text)
+        file.write(first)
+        file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
     return draft.replace(path)

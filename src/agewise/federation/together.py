@@ -155,7 +155,7 @@ class Together:
                 self.clipped[name] = moved
         for seed, simulated in seeds.items():
             own = Seeds(seed, simulated, "records")
-            counts, _ = drawn_of_each(client, simulated, own, slot, terms.aggregate_at)
+            counts, _ = drawn_of_each(client, simulated, own, slot, slot)  # as they are collected
             values |= dict(zip(simulated, averages(counts, terms.release), strict=True))
         there = [name for name in names if name in values]
         return there, np.array([values[name] for name in there]), refused

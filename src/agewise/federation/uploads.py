@@ -36,14 +36,14 @@ class Uploads(Mapping[str, bytes]):
 
     def __init__(self, first: Upload, names: Sequence[str], rows: Array) -> None:
         self.first, self.names, self.rows = first, list(names), rows
-        self._came_as: list[bytes] = []
+        self.came_as: list[bytes] = []
         """The bytes of a single one, which may be spelt otherwise."""
 
     @classmethod
     def single(cls, upload: Upload, payload: bytes) -> Uploads:
         """One upload, with the bytes that it came in."""
         self = cls(upload, [upload.client], np.array([upload.value]))
-        self._came_as = [payload]
+        self.came_as = [payload]
         return self
 
     def __len__(self) -> int:
@@ -69,14 +69,14 @@ class Uploads(Mapping[str, bytes]):
     @property
     def payloads(self) -> list[bytes]:
         """The bytes of each: what `Upload.encode` gives. Made anew each time; hashes are kept."""
-        made = self._came_as or self._encoded()
+        made = self.came_as or self._encoded()
         if "hashes" not in vars(self):
             self.hashes = _hashes(made)
         return made
 
     def payload(self, place: int) -> bytes:
         """The bytes of one of them."""
-        return self._came_as[place] if self._came_as else self.upload(place).encode()
+        return self.came_as[place] if self.came_as else self.upload(place).encode()
 
     def _encoded(self) -> list[bytes]:
         blank = self.first.model_copy(update={"client": "", "value": []}).encode()
@@ -108,7 +108,7 @@ class Uploads(Mapping[str, bytes]):
     @cached_property
     def hashes(self) -> list[str]:
         """SHA-256 of each one's bytes."""
-        return _hashes(self._came_as or self._encoded())
+        return _hashes(self.came_as or self._encoded())
 
 
 def _hashes(payloads: list[bytes]) -> list[str]:
@@ -145,7 +145,8 @@ class Received(Mapping[str, tuple[Upload, bytes]]):
         number = self.numbers[name]
         group = bisect_right(self.starts, number) - 1
         uploads, place = self.groups[group], number - self.starts[group]
-        return uploads.upload(place), uploads.payload(place)
+        upload = uploads.upload(place)
+        return upload, uploads.came_as[place] if uploads.came_as else upload.encode()
 
     def __contains__(self, name: object) -> bool:
         return name in self.numbers

@@ -149,7 +149,10 @@ class Plan:
         return verdict(self.gap, self.nothing_collected, fresh, self._loss_unit)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain data; infinities become the word "inf"."""
+        """Return the plan as plain data; infinities become the word "inf".
+
+        Clients alike share their tables (process, law): copy it before changing one.
+        """
         document = self._document()
         scenario, own = document["scenario"], document["assignments"]
         clients = scenario["clients"].expanded("name")
@@ -173,21 +176,15 @@ class Plan:
 
     def _document(self) -> dict[str, Any]:
         """Plain data, but for rows of clients: those alike once."""
-        from agewise.scenario import client_to_dict, scenario_head  # noqa: PLC0415  (pydantic is slow to import)
+        # pydantic is slow to import
+        from agewise.scenario import clients_to_dicts, scenario_head  # noqa: PLC0415
 
         head, members = scenario_head(self.problem), self.problem.clients
         names, (kinds, first) = [one.name for one in members], self._numbered
         assigned = [self.assignments[place].to_dict() for place in first]
-        alike, some = numbered(
-            zip(
-                self.problem.kinds,
-                [id(c.process) for c in members],
-                [c.weight for c in members],
-                strict=True,
-            )
-        )
-        shared = "states" in head
-        told = [client_to_dict(members[place], shared=shared) for place in some]
+        processes, weights = [id(one.process) for one in members], [one.weight for one in members]
+        alike, some = numbered(zip(self.problem.kinds, processes, weights, strict=True))
+        told = clients_to_dicts([members[place] for place in some], "states" in head)
         return {
             "version": VERSION,
             "scenario": {**head, "clients": Alike(names, alike, told)},
