@@ -12,6 +12,7 @@ import pytest
 import tomli_w
 
 import agewise as aw
+import in_process
 from agewise import cli
 from agewise.cli.lazily import COMMANDS, load
 
@@ -96,7 +97,7 @@ def test_ages_as_a_table_and_figures(tmp_path):
     ],
 )
 def test_bad_input_ends_in_one_message_and_code_2(arguments, words):
-    done = run(*arguments)
+    done = in_process.command(*arguments)
     assert done.returncode == 2
     assert words in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr
@@ -382,7 +383,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path, interrupt):
     ],
 )
 def test_runs_that_are_refused(tmp_path, arguments, code, words):
-    done = run("run", *arguments, cwd=tmp_path)
+    done = in_process.command("run", *arguments, cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -498,7 +499,7 @@ def test_deployments_are_laid_out_from_the_command_line(tmp_path):
     ],
 )
 def test_federations_that_are_refused(tmp_path, arguments, words):
-    done = run(*arguments, cwd=tmp_path)
+    done = in_process.command(*arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import in_process
+
 ROOT = Path(__file__).parents[2]
 GALLERY = "examples/audit_gallery.py"
 
@@ -67,7 +69,7 @@ def test_a_function_is_given_its_process_and_its_claim(tmp_path):
 def test_bad_input_is_one_message_and_code_2(words, match):
     import re
 
-    done = run(*words)
+    done = in_process.command("audit", *words, cwd=ROOT)
     assert done.returncode == 2, done.stdout + done.stderr
     assert re.search(match, " ".join(done.stderr.split())), done.stderr
     assert "Traceback" not in done.stderr
@@ -80,7 +82,7 @@ def test_bad_input_is_one_message_and_code_2(words, match):
 def test_documents_that_are_no_plan_are_refused(tmp_path, text):
     file = tmp_path / "plan.json"
     file.write_text(text)
-    done = run(str(file))
+    done = in_process.command("audit", file)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 

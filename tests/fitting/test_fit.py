@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import agewise as aw
+import in_process
 from agewise import cli
 from agewise.cli.backtesting import backtest
 from agewise.cli.fitting import fit_command
@@ -301,7 +302,7 @@ def test_from_the_command_line_to_a_plan(meters, tmp_path):
 )
 def test_bad_input_is_refused_in_words(meters, tmp_path, arguments, words):
     (tmp_path / "m.parquet").symlink_to(meters)
-    done = run(*arguments, cwd=tmp_path)
+    done = in_process.command("fit", *arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
