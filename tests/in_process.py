@@ -11,7 +11,7 @@ from agewise.cli import main
 
 
 def command(*arguments, cwd="."):
-    """What `agewise` with these arguments prints and ends with; what it does not catch is raised."""
+    """What `agewise` prints and ends with; what it does not catch is raised."""
     words = [str(one) for one in arguments]
     out, error, code = io.StringIO(), io.StringIO(), 0
     usual = signal.getsignal(signal.SIGTERM)
