@@ -2,8 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEEDS := tests/federation/test_faults.py::test_many_more_seeds
+# Three at a time on two cores: tests of real federations wait most of their time.
+PYTEST := $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+BUDGET ?= 1800
+# Compiled files are kept: tests start many processes, each of which would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+# Matrices here are small: more threads of BLAS only wait for each other, and use cores that others want.
+export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run explore pictures docs test test-all check bench figures clean
+.PHONY: run explore pictures docs documents test test-rest test-all golden golden-kernels check bench figures clean
 
 run: .venv/.installed
 	$(BIN)/agewise plan --out out
@@ -21,17 +28,36 @@ docs: .venv/.installed-docs
 	mv build/docs/site site
 	@echo "Open site/index.html"
 
+# For every release, and for every change of what is written: make documents LABEL=0.1.0
+documents: .venv/.installed-dev
+	$(BIN)/python tests/golden/documents/archives.py $(or $(LABEL),$(error LABEL is missing: a release or a date))
+
 explore: .venv/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[explore]"
 	$(BIN)/agewise explore
 
-# Three at a time on two cores: tests of real federations wait most of their time.
 test: .venv/.installed-dev
-	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+	@echo "The quick tests: about 6,900, some six minutes on two idle cores. All tests: make test-all"
+	$(PYTEST)
+
+test-rest: .venv/.installed-dev
+	@echo "What make test leaves out, as far as it is begun within $(BUDGET) seconds."
+	$(PYTEST) -m slow --deselect $(SEEDS) --budget $(BUDGET)
 
 test-all: .venv/.installed-dev
-	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "" --deselect $(SEEDS)
+	@echo "All tests: an hour or two on two idle cores."
+	$(PYTEST) -m "" --deselect $(SEEDS)
 	$(BIN)/pytest -q -n 2 -m slow $(SEEDS)
+
+# What plans, runs and refusals say, written anew: a line "numbers changed" in the changelog says why.
+golden: .venv/.installed-dev
+	PYTHONPATH=tests:tests/golden $(BIN)/python tests/golden/make.py
+
+# The same facts by another kernel of BLAS on one thread, and by NumPy without what this processor has.
+golden-kernels: .venv/.installed-dev
+	OPENBLAS_CORETYPE=Nehalem OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q tests/golden/test_golden.py
+	NPY_DISABLE_CPU_FEATURES="$$($(BIN)/python -c 'import numpy; print(*numpy.show_config("dicts")["SIMD Extensions"]["found"])')" \
+		$(BIN)/pytest -q tests/golden/test_golden.py
 
 check: .venv/.installed-dev
 	$(BIN)/ruff check .

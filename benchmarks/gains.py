@@ -11,7 +11,7 @@ from rich.progress import track
 
 from agewise.arrays import Array
 from agewise.knowledge.estimate import GainTables, gain_objective
-from agewise.scheduling import check_gains, exhaustive, gain_search, solve_gains
+from agewise.scheduling import certified, check_gains, exhaustive, solve_gains
 from benchmarks.recording import Row, Tables
 
 
@@ -50,7 +50,7 @@ def large(clients: int, slots: int, factors: int) -> GainTables:
 
 
 def small_problems(count: int = 1000) -> Row:
-    tried, gain_search.TRIED = gain_search.TRIED, 0  # else they are simply tried
+    tried, certified.EXHAUSTIVE = certified.EXHAUSTIVE, 0  # else they are simply tried
     rng = np.random.default_rng(2)
     optimal = above = 0
     worst, open_gaps = 0.0, []
@@ -62,7 +62,7 @@ def small_problems(count: int = 1000) -> Row:
         optimal, worst = optimal + (excess <= 1e-9), max(worst, excess)
         above += (found.lower_bound or 0) > best * (1 + 1e-9)
         open_gaps.append(1 - (found.lower_bound or 0) / best)
-    gain_search.TRIED = tried
+    certified.EXHAUSTIVE = tried
     print(
         f"{count:,} random small problems: optimum found in {optimal}, worst {worst:.2g} above it; "
         f"bound above the optimum in {above}, below it by {np.median(open_gaps):.1g} (median), "

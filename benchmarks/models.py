@@ -14,9 +14,9 @@ import numpy as np
 
 import agewise as aw
 from agewise.arrays import Array
+from agewise.calibration import terms
 from agewise.federation.client import private_noise
 from agewise.learning import fit_ridge
-from agewise.terms import terms
 from benchmarks.recording import Row, Tables
 
 SEEDS, DRAWS, DELTA = 100, 3000, 1e-6

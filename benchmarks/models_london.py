@@ -26,7 +26,7 @@ from agewise.fitting.leftover import left_over
 from agewise.fitting.levels import LevelChain, Rounds, fit_levels
 from agewise.fitting.round_adversary import RoundAttack, judge, replay_rounds
 from agewise.fitting.rounds import LEVELS, Tried
-from agewise.privacy.lumped import lumped_epsilon
+from agewise.process import LiftedChain
 from benchmarks.recording import Row, Tables
 from benchmarks.training import Means, flower_trained, multiplier, trained
 
@@ -61,7 +61,8 @@ def records() -> Rounds:
 def claim(chain: LevelChain, classical_epsilon: float) -> float:
     """ε about today's record, of releases by any mechanism of this ε on all days before."""
     groups = np.tile(np.arange(STATES), chain.levels)
-    return lumped_epsilon(chain.process, groups, np.eye(STATES)[groups], classical_epsilon)
+    lifted = LiftedChain(chain.process, groups, np.arange(STATES))
+    return aw.continual_epsilon(lifted, 1, classical_epsilon, 1, release=np.eye(STATES))
 
 
 def affordable(chain: LevelChain, epsilon: float) -> float:

@@ -22,20 +22,24 @@ SIZES = (1_000, 10_000, 100_000, 1_000_000)
 KINDS, SAMPLES = 50, 100
 
 
-def one_size(number: int) -> Row:
-    rng = np.random.default_rng(0)
-    rates = rng.uniform(0.05, 0.45, (KINDS, 2)).tolist()
+def problem(number: int, kinds: int = KINDS) -> aw.Problem:
+    rates = np.random.default_rng(0).uniform(0.05, 0.45, (kinds, 2)).tolist()
     chains = [aw.birth_death(up, down, [20, 50, 100, 200]) for up, down in rates]
-    clients = [aw.Client(f"client {i}", chains[i % KINDS], samples=SAMPLES) for i in range(number)]
+    clients = [aw.Client(f"client {i}", chains[i % kinds], samples=SAMPLES) for i in range(number)]
+    return aw.Problem(clients, aggregate_at=48, epsilon=0.5)
+
+
+def one_size(number: int) -> Row:
+    asked = problem(number)
     begun = time.perf_counter()
-    plan = aw.plan(aw.Problem(clients, aggregate_at=48, epsilon=0.5))
+    plan = aw.plan(asked)
     planned = time.perf_counter() - begun
     begun = time.perf_counter()
     aw.run(plan, rng=np.random.default_rng(1))
     imitated = time.perf_counter() - begun
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        result = aw.run(plan, folder=Path(folder) / "run")
+        aw.run(plan, folder=Path(folder) / "run")
         durable = time.perf_counter() - begun
     return {
         "named clients": number,
@@ -45,7 +49,6 @@ def one_size(number: int) -> Row:
         "all, clients per second": number / (planned + imitated + durable),
         "most memory (GiB)": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "relative gap": plan.relative_gap or 0.0,
-        "loss over expected": float(result.realised_loss or 0.0) / plan.gap,
     }
 
 

@@ -3,8 +3,8 @@
 The peers are installed in environments of their own below `.venv-peers`, which are made if they are
 not there. Ours and pfl take turns in one run, three times, and the best of each counts; Flower comes
 last, once. Ours goes from a plan to a checked statement: with the seeded stand-in, or with OpenDP's
-noise and accounts on disk. In each turn it goes again until it took as long as pfl does, and counts by
-its mean.
+noise and accounts on disk; the clients are of fifty kinds, or each has a process of its own. In each turn
+it goes again until it took as long as pfl does, and counts by its mean.
 """
 
 import json
@@ -54,16 +54,25 @@ def peer(name: str, script: str) -> dict[str, float]:
 
 
 def plans() -> dict[str, Plan]:
-    rates = np.random.default_rng(0).uniform(0.05, 0.45, (KINDS, 2)).tolist()
+    rates = np.random.default_rng(0).uniform(0.05, 0.45, (CLIENTS, 2)).tolist()
     chains = [aw.birth_death(up, down, [20, 50, 100, 200]) for up, down in rates]
-    named = [aw.Client(f"client {i}", chains[i % KINDS], samples=SAMPLES) for i in range(CLIENTS)]
+
+    def named(kinds: int) -> list[aw.Client]:
+        every = range(CLIENTS)
+        return [aw.Client(f"client {i}", chains[i % kinds], samples=SAMPLES) for i in every]
+
     gateways = [
         aw.Client(f"gateway {i}", chain, samples=SAMPLES, members=CLIENTS // KINDS)
-        for i, chain in enumerate(chains)
+        for i, chain in enumerate(chains[:KINDS])
     ]
+    groups = {
+        f"named clients of {KINDS} kinds": named(KINDS),
+        "named clients, each of its own kind": named(CLIENTS),
+        f"gateways of {KINDS} kinds": gateways,
+    }
     return {
         name: aw.plan(aw.Problem(clients, aggregate_at=48, epsilon=0.5))
-        for name, clients in (("named clients", named), ("gateways", gateways))
+        for name, clients in groups.items()
     }
 
 

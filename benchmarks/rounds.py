@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import agewise as aw
 from agewise.arrays import Array
 from agewise.privacy.account import Event
+from agewise.privacy.ageing import ROWS_OFF
 from agewise.privacy.pairwise import Rows, aged_losses, release_losses
-from agewise.privacy.sharp import ROWS_OFF
 from agewise.process import stationary_laws
 from agewise.process.joint import backward_rows, rounding
 from benchmarks.recording import Row, Tables
@@ -46,7 +46,7 @@ def rows_of(chains: list[aw.MarkovChain], gaps: NDArray[np.int64]) -> Rows:
 def ledger_costs() -> Row:
     """Milliseconds to decide about and record one more release, after few and after many."""
     chain = aw.birth_death(0.1, 0.2, STATES)
-    spent = aw.affordable_epsilon(chain, 10, 0.1, promise="present")
+    spent = aw.per_release_epsilon(chain, 10, 0.1, promise="present")
     metric = tuple(map(tuple, release_losses(1.0, STATES).tolist()))
     policy, seconds = aw.Policy(0.1, promise="present"), []
     with aw.Ledger(None) as ledger:
@@ -114,12 +114,12 @@ def main() -> Tables:
     start = time.perf_counter()
     bounds = np.array(
         [
-            aw.steady_epsilon(chains[k], int(gaps[k]), float(spent[k]), promise="present")
+            aw.continual_epsilon(chains[k], int(gaps[k]), float(spent[k]), promise="present")
             for k in range(CHECKED)
         ]
     )
     single = (time.perf_counter() - start) / CHECKED
-    print(f"  for ever           {1000 * single:8.1f} ms for one kind by steady_epsilon")
+    print(f"  for ever           {1000 * single:8.1f} ms for one kind by continual_epsilon")
     above = bounds / worst[-1][:CHECKED] - 1
     print(f"  that bound is above the account by {above.min():.1e} to {above.max():.1e} of it")
     account: Row = {

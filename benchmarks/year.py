@@ -15,7 +15,8 @@ import numpy as np
 import agewise as aw
 from agewise.arrays import Array, draw_states
 from agewise.knowledge import Heard, filter_heard
-from agewise.privacy.steady import Promise
+from agewise.learning.learner import reports
+from agewise.privacy.continual import Promise
 from benchmarks.recording import Row, Tables
 
 ROUNDS, EVERY, SEEDS, SAMPLES = 365, 10, 40, 100
@@ -27,23 +28,26 @@ WINDOW = 30  # rounds heard by the estimates from all rounds
 def simulate(
     chains: list[aw.MarkovChain], ages: list[int], rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Means at collection and at publication, `[client, seed, round]`, levels included."""
+    """Mean reports at collection and mean records at publication, `[client, seed, round]`.
+
+    Records carry the level, and are reported as a client reports them: as they are where they are
+    fresh, else as the nearest state.
+    """
+    levels = _levels(ages, rng)
     collected = np.empty((len(chains), SEEDS, ROUNDS))
     present = np.empty_like(collected)
     for i, (chain, age) in enumerate(zip(chains, ages, strict=True)):
-        law = np.cumsum(chain.stationary)
+        law, states = np.cumsum(chain.stationary), chain.states
         now = draw_states(np.broadcast_to(law, (SEEDS * SAMPLES, law.size)), rng)
         young, old = (np.cumsum(chain.steps(gap), axis=1) for gap in (EVERY - age, age))
         for number in range(ROUNDS):
             then = draw_states(young[now], rng)
             now = draw_states(old[then], rng)
-            for table, states in ((collected, then), (present, now)):
-                values = chain.states[states].reshape(SEEDS, SAMPLES)
-                table[i, :, number] = values.mean(axis=1)
-    levels = _levels(ages, rng)
-    for i in range(len(chains)):
-        collected[i] += levels[ages[i]]
-        present[i] += levels[0]
+            records = states[then].reshape(SEEDS, SAMPLES) + levels[age][:, number, None]
+            told = reports(records.ravel(), states, states[:, None], as_read=age == 0)
+            collected[i, :, number] = told.reshape(SEEDS, SAMPLES).mean(axis=1)
+            records = states[now].reshape(SEEDS, SAMPLES) + levels[0][:, number, None]
+            present[i, :, number] = records.mean(axis=1)
     return collected, present
 
 
@@ -82,6 +86,7 @@ def estimates(
                     1 / len(chains),
                     age + EVERY * np.arange(count),
                     np.full(count, 2 * (RANGE / SAMPLES / each) ** 2),
+                    fresh=np.full(count, age == 0),
                 )
                 for chain, age, each in zip(chains, ages, spent, strict=True)
             ]
@@ -194,7 +199,7 @@ def _spent(
     chains: list[aw.MarkovChain], ages: list[int], epsilon: float, promise: Promise
 ) -> list[float]:
     return [
-        aw.affordable_epsilon(chain, EVERY, epsilon, age, promise)
+        aw.per_release_epsilon(chain, EVERY, epsilon, age, promise)
         for chain, age in zip(chains, ages, strict=True)
     ]
 

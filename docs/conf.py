@@ -30,7 +30,10 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "undoc-members": False}
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
-autodoc_type_aliases = {"ArrayLike": "ArrayLike", "Array": "Array"}
+autodoc_type_aliases = {
+    name: name
+    for name in ["Array", "ArrayLike", "Labels", "Numbers", "Positive", "Rows", "Size", "Words"]
+}
 maximum_signature_line_length = 88
 
 html_theme = "furo"

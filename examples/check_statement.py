@@ -13,10 +13,11 @@ name. Where the server adds the noise, the model is the one draw that the server
 on the sum of the clients' means, and no less noise than any of them was promised. Prints one line
 per difference. Exit code 0: all the same; 1: something differs; 2: a case
 that it does not cover (plans made anew on the way, rejected uploads, runs on Flower, Gaussian
-noise, learners other than the mean, levels with noise by the server).
+noise, learners other than the mean, levels with noise by the server, earlier versions).
 `agewise check` does the same with the package's own code, for every case.
 """
 
+import functools
 import hashlib
 import html
 import itertools
@@ -31,7 +32,7 @@ KNOWN = "records that evolve independently of each other with the process given"
 ASSUMES = {
     "own_law": f"{KNOWN}, and an adversary whose prior at collection is the client's stated law.",
     "exact": f"{KNOWN}, and an adversary whose prior is its stationary (periodic) law.",
-    "any_prior": f"{KNOWN}; it holds whatever an adversary's prior.",
+    "any_prior": f"{KNOWN}; it holds for any law of a record at collection.",
     "spectral": f"{KNOWN}, and an adversary whose prior is its stationary law.",
     "measured": "records that evolve independently of each other, and a Δ that was measured: the "
     "notes say for which adversary, and on what its confidence rests.",
@@ -49,6 +50,8 @@ SEEN = (
     "have the clients' means as they are, from the moment of their upload."
 )
 DRAWS = "server.draws.json"
+STATEMENTS = 6
+"""The version of statements that is checked here: others rest on other rules."""
 LIMITS = [
     "The aged ε is about a record's value in the aggregation slot; the value that was collected is "
     "protected by the classical ε only.",
@@ -346,18 +349,9 @@ def row_of(client, scenario, own, events, process, aggregated, settings):
 
 
 def expected_gap(rows, weights, clients, scenario):
-    """Σ p²(2η² + Var[f − z]/n) + (Σ p E[f − z])² + what levels moved, of those who took part."""
+    """Σ p²(2η² + Var[f − z]/n) + (Σ p E[f − z])², of those who took part."""
     spread = bias = 0.0
-    end, names = scenario["aggregate_at"], [one["name"] for one in scenario["clients"]]
-    for level in scenario.get("level", []):
-        loads = np.broadcast_to(level["loading"], len(names))
-        here = [loads[names.index(row["client"])] for row in rows]
-        pushes = np.array(weights) * here
-        lags = [end - row["collect_at"] for row in rows]
-        for one, lag in zip(pushes, lags, strict=True):
-            for other, late in zip(pushes, lags, strict=True):
-                both = lasting(level, abs(lag - late)) + 1
-                spread += one * other * (both - lasting(level, lag) - lasting(level, late))
+    end = scenario["aggregate_at"]
     for row, weight in zip(rows, weights, strict=True):
         client = clients[row["client"]]
         process = process_of(client, scenario)
@@ -382,43 +376,134 @@ def lasting(level, lag):
     return rho[lag] if isinstance(rho, list) else rho**lag
 
 
-def estimate(scenario, slots, heard):
-    """The best linear estimate: gains and offset for those `heard` (name: noise scale), its loss.
+def moments(scenario, slots, heard):
+    """What is known of those `heard` (name: noise scale): their covariances, and with the target.
 
-    `slots` says when each client's law holds; what clients share is in full covariances here.
+    A record is its own state plus what the levels add. It is reported as it is, within the range
+    of the states, where data are fresh, and else as the nearest state. `slots` says when each
+    client's law holds. Returns the target's variance and mean, covariances with it, those of
+    reports, and their means.
     """
     end, members = scenario["aggregate_at"], scenario["clients"]
     sizes = np.array([c.get("weight", c["samples"]) for c in members], float)
     weights, levels = sizes / sizes.sum(), scenario.get("level", [])
-    loads = [np.broadcast_to(level["loading"], len(members)) for level in levels]
-    unknown, expected, known = 0.0, 0.0, []
+    loads = np.array([np.broadcast_to(one["loading"], len(members)) for one in levels])
+    loads = loads.reshape(len(levels), len(members))
+    unknown, expected, known = float(np.square(loads @ weights).sum()), 0.0, []
     for i, client in enumerate(members):
         process, start = process_of(client, scenario), slots[client["name"]]
         kernel, z, n = process.kernel(start, end), process.states, client["samples"]
         law = np.array(client["law"]) if "law" in client else process.law(start)
-        moved, mean, now = kernel @ z, law @ z, law @ kernel @ z
+        moved, now = kernel @ z, law @ kernel @ z
         unknown += weights[i] ** 2 * (law @ kernel @ (z - now) ** 2) / n
         expected += weights[i] * now
         if client["name"] in heard:
             noise = 0.0 if noise_of(scenario) == "server" else 2 * heard[client["name"]] ** 2
-            both, own = law @ ((z - mean) * (moved - now)) / n, law @ (z - mean) ** 2 / n + noise
-            known.append((i, start, mean, both, own))
-    unknown += sum(float(weights @ load) ** 2 for load in loads)
-    told = np.array([weights[i] * both for i, _, _, both, _ in known])
-    law = np.diag([own for *_, own in known])
-    for level, load in zip(levels, loads, strict=True):
-        places = [(place, i, start) for place, (i, start, *_) in enumerate(known)]
-        for row, i, start in places:
-            told[row] += load[i] * (weights @ load) * lasting(level, end - start)
-            for column, j, other in places:
-                law[row, column] += load[i] * load[j] * lasting(level, abs(start - other))
-    gains, drawn = np.linalg.solve(law, told) if known else np.zeros(0), 0.0
-    if noise_of(scenario) == "server" and known:
-        needs = np.array([heard[members[i]["name"]] for i, *_ in known])
+            report = (tuple(z.tolist()), start == end, float(np.linalg.norm(loads[:, i])))
+            shown, slope = mean_and_slope(report)
+            mean, same = law @ shown, together(report, report, 1.0)
+            own = law @ (shown**2 + same.diagonal()) - mean**2 - law @ same @ law
+            with_target = weights[i] * (law @ ((shown - mean) * (moved - now))) / n
+            if report[2] > 0:
+                left = [lasting(level, end - start) for level in levels]
+                common = loads[:, i] * (loads @ weights) * left
+                with_target += law @ slope * common.sum() / report[2]
+            known.append((i, start, mean, with_target, own / n + noise, report, law))
+    told = np.array([one[3] for one in known])
+    power = np.diag([one[4] for one in known])
+    for (row, (i, start, *_, first, law)), (
+        column,
+        (j, then, *_, other, after),
+    ) in itertools.product(enumerate(known), repeat=2):
+        if first[2] > 0 and other[2] > 0:
+            left = [lasting(level, abs(start - then)) for level in levels]
+            among = float((loads[:, i] * loads[:, j] * left).sum() / (first[2] * other[2]))
+            power[row, column] += law @ together(first, other, round(min(among, 1.0), 12)) @ after
+    return unknown, expected, told, power, [one[2] for one in known]
+
+
+def below(beyond):
+    """The standard normal distribution function."""
+    return np.vectorize(lambda x: math.erfc(-x / math.sqrt(2)) / 2, otypes=[float])(beyond)
+
+
+def breaks(states, fresh):
+    """Where the report of a reading changes its slope or jumps."""
+    ordered = np.sort(states)
+    return ordered[[0, -1]] if fresh else (ordered[1:] + ordered[:-1]) / 2
+
+
+def expected_report(states, fresh, middle, width):
+    """E of the report of normal readings with these means and this standard deviation."""
+    ordered, ends = np.sort(states), breaks(states, fresh)
+    if width == 0:
+        near = np.searchsorted(ends, middle)
+        return np.clip(middle, *ends) if fresh else ordered[near]
+    beyond = (np.asarray(middle)[..., None] - ends) / width
+    if not fresh:
+        return ordered[0] + below(beyond) @ np.diff(ordered)
+    above = beyond * below(beyond) + np.exp(-(beyond**2) / 2) / math.sqrt(2 * math.pi)
+    return ends[0] + width * (above[..., 0] - above[..., 1])
+
+
+def mean_and_slope(report):
+    """By own state: E of the report, and E of it times the level (of standard deviation 1)."""
+    states, fresh, spread = np.array(report[0]), *report[1:]
+    shown = expected_report(states, fresh, states, spread)
+    if spread == 0:
+        return shown, 0 * states
+    beyond = (breaks(states, fresh) - states[:, None]) / spread
+    if fresh:
+        return shown, spread * (below(beyond[:, 1]) - below(beyond[:, 0]))
+    density = np.exp(-(beyond**2) / 2) / math.sqrt(2 * math.pi)
+    return shown, density @ np.diff(np.sort(states))
+
+
+@functools.cache
+def together(one, other, among):
+    """Covariances of two reports by own states; their levels have the correlation `among`."""
+    first, then = np.array(one[0]), np.array(other[0])
+    result = np.zeros((len(first), len(then)))
+    if one[2] == 0 or other[2] == 0 or among == 0:
+        return result
+    nodes, sizes = np.polynomial.legendre.leggauss(20)
+    left, moved = math.sqrt(1 - among**2), other[2] * among
+    for x, z in enumerate(first):
+        for y, w in enumerate(then):
+            turning = (breaks(first, one[1]) - z) / one[2], (breaks(then, other[1]) - w) / moved
+            edges = np.concatenate([np.arange(-9, 9.1, 0.25), *turning])
+            edges = np.unique(edges[abs(edges) <= 9])
+            half = np.diff(edges)[:, None] / 2
+            level = edges[:-1, None] + half * (1 + nodes)
+            chance = np.exp(-(level**2) / 2) / math.sqrt(2 * math.pi) * half * sizes
+            here = expected_report(first, one[1], z + one[2] * level, 0.0)
+            there = expected_report(then, other[1], w + moved * level, other[2] * left)
+            apart = (chance * here).sum() * (chance * there).sum()
+            result[x, y] = (chance * here * there).sum() - apart
+    return result
+
+
+def estimate(scenario, slots, heard):
+    """The best linear estimate: gains and offset for those `heard`, its loss."""
+    members = scenario["clients"]
+    unknown, expected, told, law, means = moments(scenario, slots, heard)
+    names = [one["name"] for one in members if one["name"] in heard]
+    gains, drawn = np.linalg.solve(law, told) if names else np.zeros(0), 0.0
+    if noise_of(scenario) == "server" and names:
+        needs = np.array([heard[name] for name in names])
         gains, drawn = of_one_draw(told, np.diag(law), needs)
-    offset = expected - sum(k * mean for k, (_, _, mean, _, _) in zip(gains, known, strict=True))
+    offset = expected - sum(k * mean for k, mean in zip(gains, means, strict=True))
     loss = unknown - 2 * told @ gains + gains @ law @ gains + 2 * drawn**2
     return gains, float(offset), float(loss)
+
+
+def gap_with_levels(scenario, slots, heard):
+    """The loss of the weighted mean of those `heard`, who are all the clients of the scenario."""
+    unknown, expected, told, law, means = moments(scenario, slots, heard)
+    sizes = np.array([one["weight"] for one in scenario["clients"]])
+    weights = sizes / sizes.sum()
+    bias = float(weights @ means) - expected
+    return float(unknown - 2 * weights @ told + weights @ law @ weights + bias**2)
 
 
 def of_one_draw(told, power, needs):
@@ -462,6 +547,28 @@ def present_mean(client, scenario, start, seed):
     return process.states[draw(process.kernel(start, scenario["aggregate_at"])[first])].mean()
 
 
+def common_level(scenario, aim, shares, seed):
+    """By how much simulated levels move the weighted mean of all records at aggregation."""
+    names, total = [one["name"] for one in scenario["clients"]], 0.0
+    for number, level in enumerate(scenario.get("level", [])):
+        loads = np.broadcast_to(level["loading"], len(names))
+        digest = hashlib.sha256(f"levels\0{number}".encode()).digest()
+        rng = np.random.default_rng([seed, int.from_bytes(digest[:16])])
+        if isinstance(level["correlation"], list):
+            lags = np.array(level["correlation"])
+            slots = np.arange(len(lags))
+            values, vectors = np.linalg.eigh(lags[abs(np.subtract.outer(slots, slots))])
+            kept = values > 1e-15 * len(lags)
+            root = (vectors[:, kept] * np.sqrt(values[kept]))[:, ::-1]
+            now = (root @ rng.standard_normal(root.shape[1]))[scenario["aggregate_at"] - 1]
+        else:
+            left, now = level["correlation"], rng.standard_normal()
+            for _ in range(scenario["aggregate_at"]):
+                now = left * now + math.sqrt(1 - left**2) * rng.standard_normal()
+        total += now * sum(p * loads[names.index(n)] for n, p in zip(aim, shares, strict=True))
+    return total
+
+
 def told(name):
     """A name as messages have it."""
     return json.dumps(name, ensure_ascii=False)
@@ -476,6 +583,8 @@ def follow(journal, plan, settings):
     for line in journal.splitlines():
         entry = json.loads(line)
         slot, what = entry["slot"], entry["input"]
+        if what == "heads":  # what earlier rounds have heard, which orders repeat
+            continue
         if what == "received":
             name = json.loads(entry["payload"])["client"]
             received[name] = entry["payload"].encode()
@@ -587,9 +696,20 @@ def page(s):
     return [*lines, "", f"Plan {s['plan']}", f"Statement {s['digest']}"]
 
 
-def not_covered(what):
-    print(f"not covered: {what}")
-    return 2
+def uncovered(scenario, settings, record):
+    """What of a run is not covered here, if anything is."""
+    version, local = record["statement"]["version"], settings["engine"] == "local"
+    usual = local and settings["on_missing"] != "replan" and not record["rejected"]
+    mean = "learner" not in scenario and "mechanism" not in scenario
+    cases = {
+        f"statements of version {version}, only of {STATEMENTS}": version in range(1, STATEMENTS),
+        "runs on Flower, plans made anew on the way, rejected uploads": not usual,
+        "gateways of several members": any("members" in one for one in scenario["clients"]),
+        "other learners than the mean, other noise than Laplace noise": not mean,
+        "measured knowledge": "knowledge" in scenario,
+        "levels with noise by the server": noise_of(scenario) == "server" and "level" in scenario,
+    }
+    return next((what for what, found in cases.items() if found), None)
 
 
 def rows_of(check, run, names, plan, settings, ledgers, received, complete):
@@ -653,9 +773,11 @@ def outcome(check, scenario, settings, rows, uploads, names, due, draws):
     else:
         pairs = list(zip(shares, uploads, strict=False))
         model = math.fsum(p * upload["value"][0] for p, upload in pairs)
-        gap = expected_gap(rows, shares[: len(rows)], clients, scenario)
         kept = [{**clients[n], "weight": p} for n, p in zip(aim, shares, strict=True)]
         whole = {**scenario, "clients": kept}
+        gap = expected_gap(rows, shares[: len(rows)], clients, scenario)
+        if "level" in scenario:
+            gap = gap_with_levels(whole, slots, {r["client"]: r["noise_scale"] for r in rows})
     draw_scale = None
     if noise_of(scenario) == "server":
         gains = gains if best else shares[: len(rows)]
@@ -664,21 +786,21 @@ def outcome(check, scenario, settings, rows, uploads, names, due, draws):
         model = drawn(check, settings, rows, gains, model, draws)
     realised = None
     simulated = settings["readings"] is None and not settings["own_sources"]
-    if simulated and "level" not in scenario:
-        truth = sum(
+    if simulated:
+        truth = common_level(scenario, aim, shares, settings["seed"]) + sum(
             share * present_mean(clients[name], scenario, slots[name], settings["seed"])
             for share, name in zip(shares, aim, strict=True)
         )
         realised = float((model - truth) ** 2)
-    nothing = estimate(whole, slots, {})[2]
-    end = scenario["aggregate_at"]
+    fresh_slots = dict.fromkeys(slots, scenario["aggregate_at"])
+    nothing = estimate(whole, fresh_slots, {})[2]  # one value for one problem: that of ages 0
     noise = {
         c["name"]: float(np.ptp(process_of(c, scenario).states))
         / c["samples"]
         / c.get("epsilon", scenario["epsilon"])
         for c in whole["clients"]
     }
-    fresh = estimate(whole, dict.fromkeys(slots, end), noise)[2]
+    fresh = estimate(whole, fresh_slots, noise)[2]
     return model, draw_scale, gap, realised, nothing, fresh
 
 
@@ -688,16 +810,9 @@ def main(run, exported):
         json.loads((run / name).read_text()) for name in ("plan.json", "record.json", "run.json")
     )
     scenario, stated = plan["scenario"], record["statement"]
-    if settings["engine"] != "local" or settings["on_missing"] == "replan" or record["rejected"]:
-        return not_covered("runs on Flower, plans made anew on the way, rejected uploads")
-    if any("members" in client for client in scenario["clients"]):
-        return not_covered("gateways of several members")
-    if "learner" in scenario or "mechanism" in scenario:
-        return not_covered("other learners than the mean, other noise than Laplace noise")
-    if "knowledge" in scenario:
-        return not_covered("measured knowledge")
-    if noise_of(scenario) == "server" and "level" in scenario:
-        return not_covered("levels with noise by the server")
+    if what := uncovered(scenario, settings, record):
+        print(f"not covered: {what}")
+        return 2
     paths = {path.name: path for path in Path(exported).glob("*.json")}
     draws = json.loads(paths.pop(DRAWS).read_text()) if DRAWS in paths else []
     exports = (json.loads(path.read_text()) for path in paths.values())
@@ -732,7 +847,7 @@ def main(run, exported):
         "rejected": {},
         "steps": steps,
         "statement": {
-            "version": 6,
+            "version": STATEMENTS,
             "noise": noise_of(scenario),
             "trust": TRUST[noise_of(scenario)],
             "draw_scale": draw_scale,

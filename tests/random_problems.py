@@ -3,7 +3,7 @@
 import numpy as np
 
 import agewise as aw
-from agewise.terms import terms_of
+from agewise.calibration import terms_of
 from random_chains import random_chain, random_law, random_transition
 
 
@@ -36,8 +36,7 @@ def random_ages(rng, problem):
     return rng.integers(0, problem.aggregate_at, len(problem.clients)).tolist()
 
 
-def achieved_epsilon(client, problem, table, column):
+def achieved_epsilon(table, column):
     """The aged ε of a cell of a client's table."""
-    target = problem.target_of(client)
-    cell = terms_of(client, target, table, column, problem.aggregate_at)
+    cell = terms_of(table, column)
     return cell.aged_epsilon(cell.scale, cell.classical_epsilon)

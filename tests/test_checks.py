@@ -1,12 +1,15 @@
 """Checks of single values: what passes, and the words for what does not."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
 
 import agewise as aw
 from agewise.checks import finite_array, fraction, one_of, positive, whole
+from agewise.scenario import InvalidScenario
+from parties import BadMessage
 
 
 @pytest.mark.parametrize("value", [0, 1, -0.1, 1.1, math.nan, math.inf, "0.5", True, None, 10**400])
@@ -44,3 +47,22 @@ def test_the_ends_of_a_fraction_count_where_that_is_said():
 def test_what_cannot_be_used_is_named(check, words):
     with pytest.raises(aw.InvalidInput, match=words):
         check()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        aw.InvalidInput("share", 2, "0 to 1", "Give less."),
+        InvalidScenario([aw.InvalidInput("share", 2, "0 to 1")], "mine.toml"),
+        BadMessage("malformed", "nothing"),
+        aw.BudgetExceeded("too much"),
+    ],
+)
+def test_errors_travel_between_processes(error):
+    """One that does not would have a pool of workers wait for ever."""
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again).keys()) == (
+        type(error),
+        str(error),
+        vars(error).keys(),
+    )

@@ -1,5 +1,5 @@
 import json
-import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,24 +14,23 @@ import tomli_w
 import agewise as aw
 import in_process
 from agewise import cli
+from agewise.cli.aftermath import aftermath
+from agewise.cli.checking import REFUTED
 from agewise.cli.lazily import COMMANDS, load
+from agewise.cli.streams import PIPE_CLOSED
+from agewise.privacy import LedgerForked, LedgerReplaced, LedgerRolledBack
 
 AGEWISE = [str(Path(sys.executable).with_name("agewise"))]
 
 LEVEL = ["--estimator", "best", "--level", "20,0.98"]
 
 
-def run(*arguments, cwd=None):
-    plain = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
-    return subprocess.run(
-        [*AGEWISE, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        check=False,
-        encoding="utf-8",
-        env={**plain, "PYTHONIOENCODING": "utf-8"},
-    )
+run = in_process.command
+
+
+@pytest.fixture(autouse=True)
+def _usual_width(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 def test_ages_as_json():
@@ -77,7 +76,6 @@ def test_ages_as_a_table_and_figures(tmp_path):
         (["plan", "--level", "20,1.1"], "level.correlation is 1.1; allowed: from 0 to 1"),
         (["compare", "--level", "nan,0.98"], "level.loading is nan"),
         (["plan", "--level", "20,0.98", "--estimator", "propagated"], "allowed: best or plain"),
-        (["run", *LEVEL, "--repetitions", "50"], "--repetitions is 50; allowed: 0 for this plan"),
         (["run", "--plan", "plan.json", *LEVEL], "given with --plan; allowed: one or the other"),
         (["plan", "--out", "/proc/none"], "--out is /proc/none"),
         (["schemes", "--epsilon", "-1"], "epsilon is -1"),
@@ -125,6 +123,12 @@ def test_a_misspelt_command_is_told_the_next_one():
     assert "No such command 'plam'. Did you mean 'plan'?" in done.stderr
 
 
+def test_a_wrong_value_names_its_option_and_no_variable():
+    done = run("run", "london", "--epsilon", "x")
+    assert done.returncode == 2
+    assert "Invalid value for '--epsilon': 'x' is not a valid float." in done.stderr
+
+
 def test_help_and_version():
     assert aw.__version__ in run("--version").stdout
     assert "Exit codes" in run("--help").stdout
@@ -154,9 +158,9 @@ def test_a_plan_with_a_level_has_its_gains_and_rivals():
     done = run("plan", *LEVEL, "--mixing", "exact", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["ages"] == [0, 0, 4]
-    assert document["gap"] == pytest.approx(70.3368, abs=1e-4)
-    assert document["classical_fresh"] == pytest.approx(140.826, abs=1e-3)
+    assert document["ages"] == [9, 0, 4]
+    assert document["gap"] == pytest.approx(135.4837, abs=1e-4)
+    assert document["classical_fresh"] == pytest.approx(193.648, abs=1e-3)
     assert document["nothing_collected"] > 404
     assert len(document["gains"]) == 3
     made = aw.Plan.from_json(done.stdout)
@@ -170,15 +174,18 @@ def test_a_verdict_stands_first():
     lines = run("plan").stdout.splitlines()
     assert lines[0].startswith("Collect fresh data, and let the server use what it knows")
     assert "verdict" not in " ".join(lines)
+    step = "agewise plan london --estimator best --ages 0 --out fresh && "
+    assert f"Next: {step}agewise run --plan fresh/plan.json" in lines
     idle = run("plan", "--estimator", "best", "--epsilon", 0.01).stdout
     assert idle.startswith("Collect nothing: what the server knows already loses 4.70")
+    assert "Next: Publish 76.6667 Wh, the mean that is known already" in idle
     assert run("plan", *LEVEL).stdout.startswith("london: aggregate in slot 10")
 
 
 def test_comparisons_with_a_level():
     done = run("compare", *LEVEL[2:], "--mixing", "exact,any_prior", "--json")
     rows = json.loads(done.stdout)
-    assert [round(row["gap"], 1) for row in rows] == [70.3, 80.8, 404.7, 140.8]
+    assert [round(row["gap"], 1) for row in rows] == [135.5, 147.8, 404.7, 193.6]
     rest = json.loads(run("compare", *LEVEL, "--json").stdout)
     assert [row["estimator"] for row in rest] == ["best", None, None]
 
@@ -198,8 +205,17 @@ def test_schemes_for_people():
     assert "6) optimal + adaptive" in done.stdout
     assert "1045" in done.stdout
     known = [line.split() for line in done.stdout.splitlines() if "nothing collected" in line]
-    assert [line[-2] for line in known] == ["4.70889", "9.66824", "4.70889", "8.14329"]
+    assert [line[-2] for line in known] == ["4.70889", "4.70889"]
     assert "4.69303" in done.stdout  # classical, fresh, server's knowledge used
+
+
+@pytest.mark.parametrize("command", ["plan", "compare", "schemes", "run --repetitions 0"])
+def test_what_epsilon_covers_is_said_in_the_same_words(command, tmp_path):
+    done = in_process.command(*command.split(), cwd=tmp_path)
+    told = " ".join(done.stdout.split())
+    assert "ε covers one record: compared with the same day had its value been another" in told
+    uncovered = "what the release tells of the day, what all records share, and through it of every"
+    assert f"ε does not cover {uncovered}" in told
 
 
 def test_init_writes_a_file_that_plans_and_never_overwrites(tmp_path):
@@ -221,21 +237,65 @@ def test_a_bad_scenario_leaves_nothing_behind(tmp_path):
     assert not (tmp_path / "figures").exists()
 
 
+def ends_with():
+    """The exit codes that the sources name, but 1: that of errors in Agewise itself."""
+    found = {"0", str(PIPE_CLOSED), str(REFUTED)}
+    for path in Path(cli.__file__).parents[1].rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        found |= set(re.findall(r"exit_code(?:: int)? = (\d+)$", source, re.MULTILINE))
+        found |= set(re.findall(r"(?:typer\.Exit|sys\.exit)\((\d+)\)", source))
+    return found - {"1"}
+
+
+def test_every_exit_code_is_told_wherever_they_are_listed():
+    docs = Path(__file__).parents[1]
+    readme = (docs / "README.md").read_text(encoding="utf-8").partition("Exit codes:")[2]
+    table = re.findall(r"^\| (\d+) \| ", readme.partition("\n## ")[0], re.MULTILINE)
+    howto = (docs / "docs" / "howto.md").read_text(encoding="utf-8")
+    sentence = howto.partition("Exit codes: ")[2].partition("\n\n")[0]
+    codes = r"(?:^|, )\[?(\d+) [a-z]"
+    listed = re.findall(codes, cli.app.info.epilog.removeprefix("Exit codes: "))
+    assert table == listed == re.findall(codes, sentence.replace("\n", " "))
+    assert set(table) == ends_with() >= {"2", "3", "4", "5", "6", "7", "8"}
+    ledgers = (docs / "docs" / "running.md").read_text(encoding="utf-8")
+    assert re.findall(r"\(`(Ledger\w+)`\) \| (\d) \|", ledgers) == [
+        (kind.__name__, str(kind.exit_code))
+        for kind in (LedgerRolledBack, LedgerForked, LedgerReplaced)
+    ]
+
+
+def test_the_readme_names_every_command_for_ledgers():
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    row = next(line for line in readme.splitlines() if line.startswith("| `agewise ledger "))
+    assert [name for name in load("ledger").commands if name not in re.findall(r"\w+", row)] == []
+
+
 def test_completion_is_offered():
     assert "--install-completion" in run("--help").stdout
 
 
 @pytest.fixture
 def ledger(tmp_path):
-    from agewise.privacy.account import Event, Policy, now
-    from agewise.privacy.ledger import Ledger
+    from agewise.privacy import Event, Ledger, Policy
 
     chain = aw.birth_death(0.2, 0.3, [1, 2, 3])
     path = tmp_path / "north.ledger"
     with Ledger(path) as book:
         for key, private in (("a", True), ("b", False)):
             made = Event(
-                key, "north", 3, 7, 0.5, 0.4, 1.0, 2.0, private, "exact", "f", now(), b"\x01"
+                key,
+                "north",
+                3,
+                7,
+                0.5,
+                0.4,
+                1.0,
+                2.0,
+                private,
+                "exact",
+                "f",
+                "2026-01-01T00:00:00+00:00",
+                b"\x01",
             )
             book.release(key, lambda _, made=made: made, Policy(), chain)
     return path
@@ -292,20 +352,34 @@ def test_run_leaves_record_statement_and_picture(tmp_path):
     assert "1 event, unchanged since written." in shown.stdout
 
 
-def test_a_run_with_a_level_is_not_compared_with_what_it_does_not_simulate(tmp_path):
-    done = run("run", *LEVEL, "--out", tmp_path)
+def test_what_a_verdict_tells_to_do_does_it(tmp_path):
+    """The command after "Collect fresh data" makes the plan that the verdict speaks of."""
+    done = run("plan", "--estimator", "best", "--ages", 0, "--out", tmp_path / "fresh")
+    assert done.returncode == 0, done.stderr
+    made = aw.Plan.from_json((tmp_path / "fresh" / "plan.json").read_text())
+    assert made.ages == [0, 0, 0]
+    assert made.gap == pytest.approx(4.53935, abs=1e-5)
+    made = ("--plan", tmp_path / "fresh" / "plan.json", "--out", tmp_path / "runs")
+    went = run("run", *made, "--repetitions", 20)
+    assert went.returncode == 0, went.stderr
+
+
+def test_a_run_with_a_level_says_what_it_covers_and_is_rehearsed(tmp_path):
+    done = run("run", *LEVEL, "--out", tmp_path, "--repetitions", 20)
     assert done.returncode == 0, done.stderr
     words = " ".join(done.stdout.split())
-    assert "not rehearsed Simulated records carry nothing that clients share" in words
-    assert "standard errors from the plan" not in words
-    for rival in ("nothing collected 40", "classical, fresh, each client 140.826 Wh²"):
-        assert rival in words
+    assert "standard errors from the plan" in words
+    for told in (
+        "nothing collected 40",
+        "classical, fresh, each client 193.648 Wh²",
+        "ε covers a record's own part, the common level known",
+        "ε does not cover what the release tells of the day, the common level",
+        "the level standard deviation 20 Wh before a release, 11.",
+    ):
+        assert told in words
     assert "verdict on the plan" not in words
     paper = run("run", "--seed", 5, "--repetitions", 0, "--out", tmp_path)
     assert "verdict on the plan Collect fresh data" in " ".join(paper.stdout.split())
-    made = aw.plan(aw.scenarios.london().replace(estimator="best", level=aw.Level(20.0, 0.98)))
-    with pytest.raises(aw.InvalidInput, match="plan is with level knowledge"):
-        aw.rehearse(made, 10)
 
 
 def test_run_as_json(tmp_path):
@@ -403,20 +477,26 @@ def test_a_failed_run_says_where_it_is_and_who_has_released(tmp_path):
     assert "Released already: nothing." in first.stderr
 
 
-def test_releases_that_never_reached_the_server_count_as_released(tmp_path):
-    from agewise.cli.running import _aftermath
+def test_releases_of_many_clients_count_by_the_journal_alone(tmp_path):
+    chain = aw.birth_death(0.2, 0.3, [1, 2, 3])
+    crowd = [aw.Client(f"c{i}", chain, samples=5) for i in range(105)]
+    aw.run(aw.plan(aw.Problem(crowd, 4, 0.5)), folder=tmp_path / "run")
+    (tmp_path / "run" / "clients.ledger").unlink()
+    assert "Released already: 105 of 105 clients" in aftermath(tmp_path / "run")
 
+
+def test_releases_that_never_reached_the_server_count_as_released(tmp_path):
     done = run("run", "--drop", "client 1", "--out", tmp_path, "--ledgers", tmp_path / "ledgers")
     assert done.returncode == 4
     folder = next(p for p in tmp_path.iterdir() if p.name.startswith("london-"))
     (folder / "journal.jsonl").write_text("")
-    told = _aftermath(folder)
+    told = aftermath(folder)
     assert "Released already: 2 of 3 clients: client 2, client 3." in told
     assert f"--ledgers {tmp_path / 'ledgers'}" in told
     (folder / "record.json").unlink()
-    assert f"Go on with: agewise run --resume {folder}" in _aftermath(folder)
+    assert f"Go on with: agewise run --resume {folder}" in aftermath(folder)
     (folder / "run.json").write_text("{")
-    assert f"{folder} cannot be read" in _aftermath(folder)
+    assert f"{folder} cannot be read" in aftermath(folder)
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "deploy"])
@@ -438,7 +518,7 @@ def test_a_ridge_regression_from_a_scenario_file(tmp_path):
         learner=aw.Ridge([0, 1, 3, 2], [20, 50, 100, 200], names=["rooms"]), epsilon=1.0
     )
     path.write_text(aw.dump_scenario(problem), encoding="utf-8")
-    done = run("run", path, "--seed", 1, "--out", tmp_path / "runs")
+    done = run("run", path, "--seed", 1, "--out", tmp_path / "runs", "--repetitions", 20)
     assert done.returncode == 0, done.stderr
     assert "rooms: " in done.stdout
     folder = next((tmp_path / "runs").iterdir())
@@ -493,8 +573,8 @@ def test_deployments_are_laid_out_from_the_command_line(tmp_path):
         (["run", "--engine", "flower", "-d", "nowhere"], "agewise deploy init"),
         (["run", "--engine", "flower", "--superlink", "nowhere"], "HOST:PORT"),
         (["run", "--engine", "flower", "--superlink", "127.0.0.1:9"], "where none answers"),
-        (["run", "--engine", "flower", "--drop", "client 1"], "the local engine only"),
-        (["run", "-d", "fed"], "given without --engine flower"),
+        (["run", "--engine", "flower", "--drop", "client 1"], "none with engine 'flower'"),
+        (["run", "-d", "fed"], "none with engine 'local'"),
         (["run", "--engine", "flower", "--wait", "0"], "wait is 0"),
     ],
 )
@@ -528,7 +608,7 @@ def test_rounds_go_on_from_the_command_line(tmp_path):
     assert "3 of every 10 slots for ever" in " ".join(more.stdout.split())
     checked = run("check", folder)
     assert checked.returncode == 0, checked.stdout
-    assert "all agree" in checked.stdout
+    assert "all of it follows" in checked.stdout
     both = run("rounds", "--resume", folder, "--epsilon", 5)
     assert both.returncode == 2
     assert "--epsilon" in both.stderr

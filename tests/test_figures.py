@@ -5,9 +5,9 @@ import pytest
 
 import agewise as aw
 from agewise import figures
+from agewise.calibration import slot_table
 from agewise.planning.compare import FRESH
 from agewise.schemes import SchemeRow
-from agewise.terms import slot_table
 
 NAME = "a client with a very long name, and a number at its end: "
 
@@ -107,12 +107,16 @@ def drawn(axes):
 def test_losses_stand_beside_what_their_rivals_lose():
     """Nothing collected, and fresh data with classical noise and the server's knowledge used."""
     rows = [
-        SchemeRow(s, "x", e, e, None, 50.0, 2.0, 0.0, 1.0, 3.0 + s, 4.0 * e)
+        SchemeRow(s, "x", e, e, None, 50.0 + c, 2.0, 0.0, 1.0, 5.0, 4.0 * e, c or None)
+        for c in (0, 1)
         for s in (1, 2)
         for e in (0.1, 1.0)
     ]
-    axes = figures.schemes_figure(rows, "gap", "Loss gap (Wh²)").axes[0]
-    assert drawn(axes)[2:] == [[4.0, 4.0], [5.0, 5.0], [0.4, 4.0]]
+    panels = figures.schemes_figure(rows, "gap", "Loss gap (Wh²)").axes
+    titles = [axes.get_title() for axes in panels]
+    assert titles == ["any number of uploads per slot", "one upload per slot"]
+    for c, axes in enumerate(panels):
+        assert drawn(axes) == [[50.0 + c] * 2, [50.0 + c] * 2, [5.0, 5.0], [0.4, 4.0]]
     assert len(figures.schemes_figure(rows, "bound", "Bound").axes[0].get_lines()) == 2
     points = [
         {"client": c, "collect_at": t, "printed": 9.0, "as_stated": 8.0, "exact_delta": 7.0}

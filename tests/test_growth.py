@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.federation.server import Server
-from agewise.privacy.account import Event
+from agewise.privacy import Event
 from agewise.privacy.pairwise import release_losses
 from agewise.scheduling.one_bias import PASSES
+from parties import Server
 
 
 def calls(work):
@@ -153,7 +153,7 @@ def test_a_search_over_tables_in_memory_takes_memory_in_proportion():
 
 def test_one_more_release_takes_no_more_the_longer_an_account_is():
     chain = aw.birth_death(0.1, 0.2, [1, 2, 3])
-    spent = aw.affordable_epsilon(chain, 10, 0.1, promise="present")
+    spent = aw.per_release_epsilon(chain, 10, 0.1, promise="present")
     metric = tuple(map(tuple, release_losses(1.0, chain.states).tolist()))
     policy, counts = aw.Policy(0.1, promise="present"), []
     with aw.Ledger(None) as ledger:

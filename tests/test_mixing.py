@@ -362,7 +362,7 @@ FLIP = aw.MarkovChain([[0, 1], [1, 0]], [1, 2])
         (lambda: aw.delta(RING, []), "age is empty"),
         (lambda: aw.delta(RING, 10**18), "age is 1000000000000000000"),
         (lambda: aw.delta(RING, np.uint64(2**64 - 2**50)), "age is"),
-        (lambda: aw.delta(RING, 2, "spectral"), "not reversible.*Use method"),
+        (lambda: aw.delta(RING, 2, "spectral"), "not reversible.*Use exact"),
         (lambda: aw.delta(FLIP, 2, "spectral"), "of period 2"),
         (lambda: aw.delta(aw.MarkovChain(np.eye(2), [1, 2]), 2, "spectral"), "reducible"),
         (lambda: aw.delta(aw.MarkovChain(np.eye(2), [1, 2]), 2), "closed classes"),

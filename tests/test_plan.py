@@ -32,7 +32,9 @@ def test_exhaustive_plan_is_the_minimum_of_the_closed_form():
     assert made.lower_bound == made.objective
 
 
+@pytest.mark.slow
 def test_objective_bound_minimises_theorem_1():
+    """Quick are the same numbers as a scheme (`test_cli.py`), and golden cells with the bound."""
     made = aw.plan(LONDON.replace(objective="bound"), method="exhaustive")
     assert made.ages == [1, 9, 9]
     assert made.objective == pytest.approx(414.382, rel=1e-5)

@@ -113,5 +113,31 @@ def test_figure_2_claims():
 
 def test_figure_3_claims():
     rows, claims = reproduction.figure_3()
-    assert len(rows) == 6 * 21
-    assert [c.holds for c in claims] == [True, True, False, False, False, True]
+    assert len(rows) == 2 * 6 * 21
+    assert [c.holds for c in claims] == 2 * [True, True, False, False, False, True]
+
+
+def test_theorem_1_costs_less_where_only_one_client_can_upload_at_a_time():
+    rows, claims = reproduction.figure_3()
+    worst = {}
+    for capacity in (None, 1):
+        gap = {
+            s: np.array([r.gap for r in rows if (r.scheme, r.capacity) == (s, capacity)])
+            for s in range(1, 7)
+        }
+        worst[capacity] = (gap[4] / gap[6]).max(), (gap[3] / gap[5]).max()
+    assert worst[None] == pytest.approx((4.59, 4.68), abs=0.005)
+    assert worst[1] == pytest.approx((1.52, 1.55), abs=0.005)
+    told = [c.evidence for c in claims if c.claim.endswith("(one upload per slot)")]
+    assert any("1 to 1.52, worst at ε̄ = 1.000" in one for one in told)
+    assert any("1 to 1.55, worst at ε̄ = 1.000" in one for one in told)
+    assert min(r.gap for r in rows if r.capacity == 1) > rows[0].nothing_collected
+
+
+def test_random_schedules_are_uniform_over_those_the_capacity_allows():
+    problem = aw.scenarios.london().replace(capacity=1)
+    allowed = [a for a in itertools.product(range(10), repeat=3) if len(set(a)) == 3]
+    gaps = [aw.loss_gap(problem, ages) for ages in allowed]
+    row = aw.compare_schemes(problem, [0.1], schemes=[2])[0]
+    assert len(allowed) == 720
+    assert row.gap == pytest.approx(np.mean(gaps), rel=1e-9)

@@ -1,6 +1,7 @@
 """The shape of the project: imports run downward, names resolve, claims have tests."""
 
 import ast
+import functools
 import importlib
 import re
 import subprocess
@@ -21,23 +22,19 @@ ORDER = [
     "documents",
     "checks",
     "arrays",
+    "records",
     "process",
     "mixing",
     "mechanism",
     "learning",
     "privacy",
     "knowledge",
-    "clients",
-    "target",
     "problem",
-    "slot_tables",
-    "terms",
-    "chain_terms",
+    "calibration",
     "loss",
     "scheduling",
     "scenarios",
     "scenario",
-    "schema",
     "planning",
     "schemes",
     "readings",
@@ -47,13 +44,11 @@ ORDER = [
     "figures",
     "reproduction",
     "__init__",
+    "testing",
     "explore",
     "cli",
 ]
 """Modules and packages, the lowest first: each imports itself and those before it only."""
-LONGEST = 400
-STILL_LONGER: set[str] = set()
-"""Files that want splitting. None may be added."""
 
 
 def modules():
@@ -75,12 +70,13 @@ def imported(tree):
                 yield below[0] if below and below[0] in ORDER else "__init__"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_run_downward_only(path):
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    assert own in ORDER, f"{own} has no place in the order of imports"
-    for name in imported(ast.parse(path.read_text())):
-        assert ORDER.index(name) <= ORDER.index(own), f"{own} imports {name}, which is above it"
+def test_imports_run_downward_only():
+    for path in modules():
+        own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        assert own in ORDER, f"{own} has no place in the order of imports"
+        for name in imported(ast.parse(path.read_text())):
+            above = ORDER.index(name) > ORDER.index(own)
+            assert not above, f"{path} imports {name}, which is above {own}"
 
 
 def test_newcomers_are_told_to_read_in_that_order():
@@ -102,11 +98,6 @@ def test_an_import_from_above_is_seen():
     assert list(imported(tree)) == ["cli", "federation", "process", "__init__"]
 
 
-def test_files_stay_short():
-    lengths = {str(p.relative_to(PACKAGE)): len(p.read_text().splitlines()) for p in modules()}
-    assert {name for name, lines in lengths.items() if lines > LONGEST} == STILL_LONGER
-
-
 FIRST_VERSION = """
 Ageing AgewiseError Assignment Bound BudgetExceeded Certificate Client Comparison ComparisonRow
 CostTables Estimate Event Histogram InvalidInput JointLaw Ledger LedgerDamaged MarkovChain Mean
@@ -121,11 +112,11 @@ solve_schedule solve_stream
 """Names that other people's scripts may use: they stay, shown or not."""
 
 
-@pytest.mark.parametrize("name", FIRST_VERSION.split())
-def test_names_of_the_first_version_still_work(name):
-    value = getattr(aw, name)
-    assert getattr(value, "__name__", name).split(".")[-1] == name
-    assert (name in aw.__all__) == (name in dir(aw))
+def test_names_of_the_first_version_still_work():
+    for name in FIRST_VERSION.split():
+        value = getattr(aw, name)
+        assert getattr(value, "__name__", name).split(".")[-1] == name
+        assert (name in aw.__all__) == (name in dir(aw)), name
 
 
 GROUPS = ["figures", "fitting", "knowledge", "learning", "privacy", "scheduling"]
@@ -209,6 +200,88 @@ def test_infinity_is_spelt_in_one_place():
     assert spelt == {"wording.py"}
 
 
+DEEP = {
+    "auditing": 16,
+    "contracts": 15,
+    "end_to_end": 4,
+    "explore": 11,
+    "federation": 23,
+    "federation/flower": 26,
+    "fitting": 16,
+    "helpers": 32,
+    "knowledge": 2,
+    "learning": 3,
+    "loss": 5,
+    "mechanism": 2,
+    "planning": 7,
+    "privacy": 25,
+    "process": 7,
+    "readings": 1,
+    "scheduling": 12,
+    "statistical": 2,
+    "tests": 32,
+}
+"""Statements by which tests import what is not public, by folder: write lower counts here."""
+
+
+def explained():
+    """Paths of all that is public: in the package itself, and on the pages of the reference."""
+    yield from (f"agewise.{name}" for name in (*aw.__all__, *FIRST_VERSION.split()))
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    yield from re.findall(r"^\.\. (?:auto\w+|py:data):: (agewise[\w.]*)", pages, re.MULTILINE)
+    for group in (*GROUPS, "testing"):
+        names = importlib.import_module(f"agewise.{group}").__all__
+        yield from (f"agewise.{group}.{name}" for name in names)
+
+
+def deep(tree, public):
+    """Statements of a file that import something of the package that is not public."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        own = [name for name in names if name.split(".")[0] == "agewise"]
+        if set(own) - public - {"agewise"}:
+            yield node
+
+
+def folder_of(path):
+    """Its folder; whatever only helps tests is counted by itself."""
+    if not path.name.startswith("test_"):
+        return "helpers"
+    return str(path.parent.relative_to(ROOT / "tests")).replace(".", "tests")
+
+
+def test_tests_import_less_and_less_that_is_not_public():
+    """A count that rises is a test that breaks when the inside changes; one that falls is kept."""
+    public, found = set(explained()), dict.fromkeys(DEEP, 0)
+    for path in (ROOT / "tests").rglob("*.py"):
+        count = len(list(deep(ast.parse(path.read_text()), public)))
+        if count:
+            found[folder_of(path)] = found.get(folder_of(path), 0) + count
+    more = {name: count for name, count in found.items() if count > DEEP.get(name, 0)}
+    assert not more, f"import these by a public path: {more}, allowed are {DEEP}"
+    assert found == DEEP, "fewer than DEEP says: lower it"
+
+
+def test_a_deep_import_is_seen():
+    lines = (
+        "import agewise as aw",
+        "from agewise import Client, plan",
+        "from agewise.planning import Plan",  # public as aw.Plan
+        "from agewise.planning import Assignment",
+        "import agewise.process.chain",
+        "from agewise import cli, run",
+        "from agewise.privacy import Ledger, ledger_file",
+        "import numpy",
+    )
+    seen = [node.lineno for node in deep(ast.parse("\n".join(lines)), set(explained()))]
+    assert seen == [3, 5, 6, 7]
+
+
 PROCESSES = {"MarkovChain", "MeasuredLaw", "PeriodicChain"}
 KNOW_PROCESSES = ("process/", "scenario.py")
 """Where it may matter which process it is; everywhere else it is what it says of itself."""
@@ -255,35 +328,106 @@ def test_a_process_told_apart_is_seen(line):
     assert not list(told_apart(ast.parse("MarkovChain(transition, states)")))
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
+def claimed():
+    """The page of claims, up to what was measured."""
+    return (ROOT / "docs" / "claims.md").read_text().partition("\n## ")[0]
+
+
 def claims():
-    rows = re.findall(
-        r"^\| (.+?) \| .+? \| `(.+?)` \| `(.+?)` \|$",
-        (ROOT / "docs" / "claims.md").read_text(),
-        re.MULTILINE,
-    )
-    return [pytest.param(function, test, id=claim) for claim, function, test in rows]
+    """What computes each claim, and its test."""
+    return re.findall(r"^\| .+? \| .+? \| `(.+?)` \| `(.+?)` \|$", claimed(), re.MULTILINE)
 
 
 def test_claims_are_found():
-    lines = [x for x in (ROOT / "docs" / "claims.md").read_text().splitlines() if x[:2] == "| "]
+    lines = [x for x in claimed().splitlines() if x[:2] == "| "]
     assert len(claims()) == len(lines) - 1 >= 15
 
 
-@pytest.mark.parametrize(("function", "test"), claims())
-def test_every_claim_names_a_function_and_a_test(function, test):
-    module, name = function.rsplit(".", 1)
-    importlib.import_module(module)
-    assert callable(getattr(sys.modules[module], name))
+@functools.cache
+def functions(path):
+    return {n.name for n in ast.walk(parsed(path)) if isinstance(n, ast.FunctionDef)}
+
+
+def test_every_claim_names_a_function_and_a_test():
+    for function, test in claims():
+        module, name = function.rsplit(".", 1)
+        importlib.import_module(module)
+        assert callable(getattr(sys.modules[module], name)), function
+        path, *_, case = test.split("::")
+        assert case in functions(path), test
+
+
+def left_to_test_all(tree, name):
+    """Whether each mark on a test, its class or its file leaves all of it to `make test-all`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            yield "mark.slow" in ast.unparse(node.value)
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+            if name not in {getattr(one, "name", "") for one in ast.walk(node)}:
+                continue
+            for mark in node.decorator_list:
+                yield ast.unparse(mark) == "pytest.mark.slow"
+                if ast.unparse(mark).startswith("pytest.mark.parametrize"):
+                    cases = mark.args[1]
+                    if isinstance(cases, ast.List | ast.Tuple):
+                        yield all("mark.slow" in ast.unparse(case) for case in cases.elts)
+
+
+def test_every_claim_has_its_test_in_the_quick_suite():
+    """Of its cases some may be slow: the others would fail if the claim were not so."""
+    for _, test in claims():
+        path, *_, case = test.split("::")
+        assert not any(left_to_test_all(parsed(path), case)), case
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "@pytest.mark.slow\ndef test_it(): pass",
+        "@pytest.mark.slow\nclass TestAll:\n    def test_it(self): pass",
+        "pytestmark = [pytest.mark.slow]\ndef test_it(): pass",
+        "@pytest.mark.parametrize('n', [pytest.param(1, marks=pytest.mark.slow)])\n"
+        "def test_it(n): pass",
+    ],
+)
+def test_a_claim_whose_test_is_slow_is_seen(lines):
+    assert any(left_to_test_all(ast.parse(lines), "test_it"))
+    assert not any(left_to_test_all(ast.parse(lines.replace("slow", "usual")), "test_it"))
+
+
+def numbers():
+    """Losses with the page that prints each, and the test that would fail without it."""
+    page = (ROOT / "docs" / "claims.md").read_text()
+    table = page.partition("\n## Losses with a common level")[2]
+    return re.findall(r"^\| ([\d.]+) \| .+ \| \[\w+\]\((.+)\) \| `(.+)` \|$", table, re.MULTILINE)
+
+
+def test_numbers_are_found():
+    assert len(numbers()) == 8
+
+
+@pytest.mark.parametrize(("number", "page", "test"), numbers())
+def test_every_number_stands_on_its_page_and_in_its_test(number, page, test):
+    """On the page with as many digits as it shows, in the test with all of them."""
+    shown = re.findall(r"\d+\.\d+", (ROOT / "docs" / page).read_text())
+    assert any(len(x) >= 5 and f"{float(number):.{len(x.split('.')[1])}f}" == x for x in shown)
     path, case = test.split("::")
-    tree = ast.parse((ROOT / path).read_text())
-    assert case in {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    source = (ROOT / path).read_text()
+    one = next(n for n in ast.parse(source).body if getattr(n, "name", "") == case)
+    told = [*one.decorator_list, one]
+    assert any(number in (ast.get_source_segment(source, part) or "") for part in told)
 
 
 def test_the_table_of_changes_names_what_is_there():
     page = (ROOT / "docs" / "design.md").read_text()
     table = page[page.index("## What a change touches") : page.index("## Rules that keep")]
     rows = [row.split("|")[2:4] for row in table.splitlines() if row.startswith("| ")][1:]
-    assert len(rows) == 12
+    assert len(rows) == 13
     for folder, changed in rows:
         files = re.findall(r"`([a-z_/]+\.py)`", changed)
         assert 1 <= len(files) <= 2

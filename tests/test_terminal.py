@@ -61,7 +61,9 @@ def test_tables_never_cut_a_number(command, width, ledger, tmp_path, monkeypatch
     assert "…" not in text
     for number in NUMBERS[command]:
         assert re.search(rf"(?<![\w.]){re.escape(number)}(?![\w.])", text), number
-    longest = max(len(line.rstrip()) for line in text.splitlines() if ".ledger" not in line)
+    # Paths, and commands to copy, stay in one line.
+    short = [x.rstrip() for x in text.splitlines() if ".ledger" not in x and "Next: " not in x]
+    longest = max(map(len, short))
     assert longest <= width or width == 40
 
 
@@ -92,7 +94,19 @@ def test_noise_scale_and_noise_power_have_their_own_names_and_units():
     assert "bound (Wh²)" in schemes
 
 
-@pytest.mark.parametrize("plain", [{"PYTHONIOENCODING": "ascii"}, {"LANG": "C"}, {"LC_ALL": "C"}])
+PLAIN = [{"PYTHONIOENCODING": "ascii"}, {"LANG": "C"}, {"LC_ALL": "C"}]
+
+
+@pytest.mark.parametrize("plain", PLAIN[1:], ids=["LANG", "LC_ALL"])
+def test_help_for_plain_terminals_has_words_for_letters(plain):
+    helped = run("plan", "--help", **plain).stdout.decode("ascii")
+    assert "Privacy target eps" in helped
+    assert "?" not in helped
+
+
+@pytest.mark.parametrize(
+    "plain", [PLAIN[0], *(pytest.param(one, marks=pytest.mark.slow) for one in PLAIN[1:])]
+)
 def test_plain_terminals_get_words_for_letters(plain, tmp_path):
     done = run("run", "--epsilon", 20, "--out", tmp_path, "--repetitions", 20, **plain)
     assert done.returncode == 0, done.stderr

@@ -1,9 +1,15 @@
+import itertools
+from dataclasses import replace
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 import agewise as aw
+from agewise.calibration import classical_failures, terms, terms_of
+from agewise.learning import mean_rounding
 from agewise.loss.bound import _setting
-from agewise.terms import terms_of
+from agewise.privacy import aged_loss
 from random_problems import achieved_epsilon
 
 LAST = 100_000
@@ -73,20 +79,20 @@ def test_achieved_epsilon_is_the_smaller_of_what_can_be_proven(samples):
     for column in range(6):
         spent = float(table.classical_epsilon[column])
         aged = aw.aged_epsilon(spent, float(table.delta[column]))
-        assert achieved_epsilon(client, formula, table, column) == aged
+        assert achieved_epsilon(table, column) == aged
         half = aw.aged_epsilon(spent / 2, float(table.delta[column]))
-        cell = terms_of(client, formula.target_of(client), table, column, 6)
+        cell = terms_of(table, column)
         assert cell.aged_epsilon(2 * cell.scale, spent / 2) == half
     tight = formula.replace(calibration="tight")
     table = aw.slot_table(client, tight)
     for column in range(6):
-        got = achieved_epsilon(client, tight, table, column)
+        got = achieved_epsilon(table, column)
         assert 0.2 * (1 - 1e-9) <= got <= 0.2
         if column < 5:
             scale = float(table.scale[column])
             loss = aw.aged_loss(chain.joint(column + 1, 6), table.release[column], samples, scale)
             assert loss < got
-    assert terms_of(client, tight.target_of(client), table, 0, 6).aged_epsilon(1.0, 0.0) == 0
+    assert terms_of(table, 0).aged_epsilon(1.0, 0.0) == 0
 
 
 def test_achieved_epsilon_where_tight_calibration_needs_no_noise():
@@ -98,7 +104,7 @@ def test_achieved_epsilon_where_tight_calibration_needs_no_noise():
     assert table.classical_epsilon[0] == np.inf
     rows = chain.joint(1, 9).backward
     apart = np.log(rows.max(axis=0) / rows.min(axis=0)).max()
-    assert achieved_epsilon(client, problem, table, 0) == pytest.approx(apart, rel=1e-12)
+    assert achieved_epsilon(table, 0) == pytest.approx(apart, rel=1e-12)
 
 
 def test_what_old_slots_share_is_what_each_of_them_would_have():
@@ -172,3 +178,72 @@ def test_a_plan_over_very_many_slots_tabulates_few():
         expected = pytest.approx(aw.loss_gap(recent, ages), rel=1e-12)
         assert aw.loss_gap(problem, ages) == expected
         assert aw.loss_bound(problem, ages) == aw.loss_bound(recent, ages)
+
+
+def test_guarantee_the_classical_failure_never_ages_to_more_than_the_target():
+    """δ_c·Δ ≤ δ̄ in fractions, and hardly less; half of all runs may fail at most."""
+    rng = np.random.default_rng(3)
+    for failure in (1e-300, 1e-9, 1e-6, 0.01, 0.3):
+        deltas = np.concatenate([rng.uniform(failure, 1, 50), [1.0]])
+        found = classical_failures(failure, deltas).tolist()
+        for one, delta in zip(found, deltas.tolist(), strict=True):
+            assert Fraction(one) * Fraction(delta) <= Fraction(failure)
+            assert one == 0.5 or one * delta >= failure * (1 - 1e-14)
+    assert classical_failures(0.01, np.array([0.0]))[0] == 0.5
+    assert classical_failures(0.0, np.array([0.0, 0.5])).tolist() == [0, 0]
+
+
+def test_guarantee_noise_as_calibrated_keeps_to_the_target_whatever_rounds():
+    """To the last digit, for each calibration, age and target."""
+    rng, with_noise = np.random.default_rng(5), 0
+    calibrations = ("formula", "sharp", "tight")
+    for calibration, age, _ in itertools.product(calibrations, (1, 2, 5), range(6)):
+        chain = aw.birth_death(*rng.uniform(0.05, 0.45, 2), [20.0, 50.0, 100.0])
+        target = aw.Target(float(10 ** rng.uniform(-3, 0.5)), "exact", calibration)
+        own = terms(aw.Client("a", chain, samples=7), target, aw.Mean(), "plain", 10 - age, 10)
+        assert own.aged_epsilon(own.scale, own.classical_epsilon) <= target.epsilon
+        with_noise += own.scale > 0
+        spent = own.spent(own.scale / 2)
+        assert own.aged_epsilon(own.scale / 2, spent) > target.epsilon or own.scale == 0
+    assert with_noise > 40
+
+
+def test_guarantee_tight_noise_counts_what_rounding_of_the_mean_tells():
+    """A mean is off by `mean_rounding` at most: two of them, over a scale as small as that."""
+    chain = aw.birth_death(0.3, 0.2, [20.0, 50.0, 100.0])
+    client = aw.Client("a", chain, samples=1)
+    own = terms(client, aw.Target(0.3, "exact", "tight"), aw.Mean(), "plain", 7, 10)
+    values = own.release[:, 0]
+    joint = chain.joint(7, 10)
+    for scale in (1e-12, 1e-9, 10.0):
+        room = 2 * float(mean_rounding(values)) / scale
+        told = own.aged_epsilon(scale, own.spent(scale)) - aged_loss(joint, values, 1, scale)
+        assert told >= min(room, 1e-3) * (1 - 1e-6)
+        assert told <= room + 1e-11
+    assert own.aged_epsilon(0.0, np.inf) >= 0
+
+
+def test_a_failure_that_ages_is_never_lost_by_underflow():
+    chain = aw.birth_death(0.3, 0.2, [20.0, 50.0, 100.0])
+    target = aw.Target(0.3, "exact", "formula", "gaussian", 1e-6)
+    own = terms(aw.Client("a", chain), target, aw.Mean(), "plain", 5, 10)
+    assert 0 < own.delta < 1
+    assert own.aged_delta(0.25) == own.delta * 0.25
+    assert replace(own, delta=1e-200).aged_delta(1e-200) == 5e-324
+    assert own.aged_delta(0.0) == 0
+    assert replace(own, delta=0.0).aged_delta(0.5) == 0
+
+
+@pytest.mark.parametrize("calibration", ["sharp", "tight"])
+def test_guarantee_a_law_too_small_for_floats_is_given_the_noise_of_the_formula(calibration):
+    """What such a law lost is not known: no row of it may be taken for what the client hides."""
+    steep = aw.MarkovChain([[0, 1, 0], [0, 1 - 1e-200, 1e-200], [1e-200, 0, 1 - 1e-200]], [0, 1, 2])
+    client = aw.Client("a", steep, samples=5)
+    own, plain = (
+        aw.slot_table(client, aw.Problem([client], 4, 0.3, estimator="plain", calibration=one))
+        for one in (calibration, "formula")
+    )
+    lost = [slot for slot in range(1, 4) if steep.joint(slot, 4).underflowed]
+    assert lost
+    for slot in lost:
+        assert own.scale[slot - 1] == plain.scale[slot - 1] > 0

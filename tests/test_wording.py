@@ -4,15 +4,12 @@ import json
 import math
 
 import agewise as aw
-from agewise.federation.client import ClientAgent, Profile, private_noise
+from agewise.federation import SimulatedRecords
 from agewise.federation.flower.transport import some_of
-from agewise.federation.messages import Upload
-from agewise.federation.server import Server
-from agewise.federation.sources import SimulatedRecords
 from agewise.planning.notes import warnings
-from agewise.privacy.account import Policy
-from agewise.privacy.ledger import Ledger
+from agewise.privacy import Ledger, Policy
 from agewise.wording import in_words, out_of_words
+from parties import ClientAgent, Profile, Server, Upload, private_noise
 
 FRESH = aw.Client("a", aw.MarkovChain([[0.3, 0.7], [0.3, 0.7]], [0, 1]), samples=10)
 PLAN = aw.price(aw.Problem([FRESH], 3, 0.1, estimator="plain"), [1])

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
         BudgetExceeded,
         Ledger,
         Policy,
-        affordable_epsilon,
         aged_epsilon,
         classical_epsilon,
         composed_epsilon,
-        steady_epsilon,
+        continual_epsilon,
+        per_release_epsilon,
     )
     from agewise.problem import Client, Problem, Target
-    from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, birth_death
+    from agewise.process import LiftedChain, MarkovChain, MeasuredLaw, PeriodicChain, birth_death
     from agewise.readings import read_readings
     from agewise.scenario import dump_scenario, load_scenario
     from agewise.scheduling import solve_schedule
@@ -59,6 +59,7 @@ __all__ = [
     "InvalidInput",
     "Ledger",
     "Level",
+    "LiftedChain",
     "Logistic",
     "MarkovChain",
     "Mean",
@@ -70,7 +71,6 @@ __all__ = [
     "Ridge",
     "Statistics",
     "Target",
-    "affordable_epsilon",
     "aged_epsilon",
     "audit",
     "birth_death",
@@ -78,6 +78,7 @@ __all__ = [
     "compare",
     "compare_schemes",
     "composed_epsilon",
+    "continual_epsilon",
     "delta",
     "dump_scenario",
     "figures",
@@ -88,6 +89,7 @@ __all__ = [
     "load_scenario",
     "loss_bound",
     "loss_gap",
+    "per_release_epsilon",
     "plan",
     "price",
     "privacy",
@@ -102,7 +104,6 @@ __all__ = [
     "scheduling",
     "simulate_gap",
     "solve_schedule",
-    "steady_epsilon",
     "take_turns",
 ]
 
@@ -116,6 +117,7 @@ _GROUPS = (
     "privacy",
     "scenarios",
     "scheduling",
+    "testing",
 )
 """Packages and modules that are loaded when they are asked for."""
 
@@ -130,10 +132,10 @@ _NAMES = {
     "loss.simulation": "simulate_gap",
     "mixing": "delta",
     "planning": "Plan compare plan price replan take_turns",
-    "privacy": "Ageing BudgetExceeded Ledger Policy affordable_epsilon aged_epsilon "
-    "classical_epsilon composed_epsilon steady_epsilon",
+    "privacy": "Ageing BudgetExceeded Ledger Policy aged_epsilon classical_epsilon "
+    "composed_epsilon continual_epsilon per_release_epsilon",
     "problem": "Client Problem Target",
-    "process": "MarkovChain MeasuredLaw PeriodicChain birth_death",
+    "process": "LiftedChain MarkovChain MeasuredLaw PeriodicChain birth_death",
     "readings": "read_readings",
     "scenario": "dump_scenario load_scenario",
     "scheduling": "solve_schedule",
@@ -145,6 +147,7 @@ A node of a federation needs few of them, and starts a process for every message
 """
 
 _FIRST_VERSION = {
+    "calibration": "SlotTable slot_table",
     "federation": "RunIncomplete RunResult",
     "loss": "Bound CostTables cost_tables",
     "loss.batch": "chain_tables",
@@ -156,10 +159,11 @@ _FIRST_VERSION = {
     "learning": "Shares",
     "scheduling": "Certificate Schedule check_schedule solve_stream",
     "schemes": "SchemeRow",
-    "slot_tables": "SlotTable",
-    "terms": "slot_table",
 }
 """Names of the first version, which are grouped now."""
+
+_RENAMED = {"affordable_epsilon": "per_release_epsilon", "steady_epsilon": "continual_epsilon"}
+"""Old names, and what they are called now."""
 
 _WHERE = {
     name: module
@@ -172,6 +176,12 @@ _WHERE = {
 def __getattr__(name: str) -> Any:
     if name in _GROUPS:
         return import_module(f"agewise.{name}")
+    if name in _RENAMED:
+        import warnings  # noqa: PLC0415
+
+        told = f"agewise.{name} is now agewise.{_RENAMED[name]}"
+        warnings.warn(told, DeprecationWarning, stacklevel=2)
+        return __getattr__(_RENAMED[name])
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"agewise.{_WHERE[name]}"), name)

@@ -81,7 +81,6 @@ def _fault(error: ErrorDetails, model: type) -> InvalidInput:
     value: Any = error.get("input")
     value = repr(value) if isinstance(value, str) else value
     key = str(error["loc"][-1]) if error["loc"] else ""
-    described = getattr(holder, "model_fields", {}).get(key)
     allowed, remedy = error["msg"].removeprefix("Input should be "), ""
     allowed = allowed[0].lower() + allowed[1:]
     reason = error.get("ctx", {}).get("error")
@@ -90,10 +89,9 @@ def _fault(error: ErrorDetails, model: type) -> InvalidInput:
         allowed, remedy = reason.allowed, reason.remedy
     elif error["type"] in _UNKNOWN_KEY:
         known = _keys(holder)
-        value, allowed = "not a known key", ", ".join(known)
-        remedy = did_you_mean(key, known)
-        if not remedy and holder is not model and key in _keys(model):
-            remedy = "It belongs at the top, before the first table."
+        meant = did_you_mean(key, known)
+        value = f"not a known key ({meant[0].lower()}{meant[1:]})" if meant else "not a known key"
+        allowed = ", ".join(known)  # there may be many: what is likely stands before them
     elif error["type"].startswith("union_tag"):
         path, tags = f"{path}.kind", sorted(_tag(one) for one in models)
         allowed = f"{', '.join(map(repr, tags[:-1]))} or {tags[-1]!r}"
@@ -101,8 +99,6 @@ def _fault(error: ErrorDetails, model: type) -> InvalidInput:
         value, remedy = "missing" if kind is None else repr(kind), did_you_mean(str(kind), tags)
     elif error["type"] == "literal_error":
         remedy = did_you_mean(str(error["input"]), re.findall(r"'([^']*)'", allowed))
-    elif described is not None and described.description:
-        allowed = str(described.description)
     if error["type"] == "missing":
         value, allowed = "missing", "a value" if allowed == "field required" else allowed
     return InvalidInput(path or "document", value, allowed, remedy)

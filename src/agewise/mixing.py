@@ -9,7 +9,7 @@ The four methods differ in what they assume about an adversary's prior knowledge
 ==========  ==================================================================================
 own_law     their prior at collection is the client's stated law
 exact       their prior is the stationary (for a day profile: the periodic) law
-any_prior   nothing: holds whatever their prior
+any_prior   nothing: holds for any distribution at collection
 spectral    as `exact`; an upper bound for reversible ergodic chains, the one the paper uses
 ==========  ==================================================================================
 
@@ -19,26 +19,26 @@ process is the one given.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
-from agewise.checks import finite_array, one_of, whole
-from agewise.errors import InvalidInput
-from agewise.process import JointLaw, MarkovChain, Process, stationary_laws
-from agewise.process.batch import ChainBatch
-from agewise.process.distance import (
-    any_prior_distance,
-    rounded_up,
-    widest,
-)
+from agewise.checks import finite_array, instance, one_of, truth, whole
+from agewise.errors import InvalidInput, quoted
+from agewise.process import JointLaw, MarkovChain, Process
+from agewise.process.batch import batch_of_one
+from agewise.process.chains import Chains, Laws, Prior
+from agewise.process.distance import any_prior_distance, rounded_up, widest
 from agewise.process.joint import (
-    TINY,
     as_law,
+    as_process,
     as_transition,
+    backward_rows,
     rounding,
     youngest,
 )
@@ -55,12 +55,14 @@ class Mixing:
     """One way to say what an adversary knows, and what that allows.
 
     `assumption` is what an aged ε rests on, for every statement that shows one. With `rows` the
-    noise may also be calibrated to the mechanism itself (`tight`).
+    noise may also be calibrated to the mechanism itself (`tight`). `prior` is what the adversary
+    takes for the law at collection.
     """
 
     name: Method
     assumption: str
     sharpness: Sharpness
+    prior: Prior = "own"
 
     @property
     def allows_tight(self) -> bool:
@@ -76,13 +78,19 @@ MIXINGS: dict[str, Mixing] = {
             "own_law",
             f"{_KNOWN}, and an adversary whose prior at collection is the client's stated law.",
             "rows",
+            "stated",
         ),
         Mixing(
             "exact",
             f"{_KNOWN}, and an adversary whose prior is its stationary (periodic) law.",
             "rows",
         ),
-        Mixing("any_prior", f"{_KNOWN}; it holds whatever an adversary's prior.", "cross_ratio"),
+        Mixing(
+            "any_prior",
+            f"{_KNOWN}; it holds for any law of a record at collection.",
+            "cross_ratio",
+            "any",
+        ),
         Mixing(
             "spectral", f"{_KNOWN}, and an adversary whose prior is its stationary law.", "delta"
         ),
@@ -153,20 +161,77 @@ def delta(
     0.913747
     """
     one_of("method", method, METHODS)
+    as_process(process)
+    if aggregate_at is not None:
+        aggregate_at = whole("aggregate_at", aggregate_at, -(2**53))
     ages = youngest(process, _checked_ages(age))
+    if method == "spectral":
+        _reversible(process, law)
+    elif aggregate_at is None and process.homogeneous is None:
+        raise InvalidInput(
+            "aggregate_at", None, "a slot, since this process depends on the slot of the day"
+        )
+    found = _deltas(process, ages, method, law, aggregate_at or 0)
+    return float(found) if found.ndim == 0 else found
+
+
+def _deltas(
+    process: Process,
+    ages: NDArray[np.int64],
+    method: Method,
+    law: ArrayLike | None,
+    aggregate_at: int,
+) -> Array:
+    """Δ at each age, of ages that were checked."""
     if method == "own_law" and law is None:
         raise InvalidInput(
             "law", None, "a law, with method own_law", "Give the law of a record at collection."
         )
-    if method == "spectral":
-        values = _spectral(process.homogeneous, law, ages)
-    elif process.homogeneous is not None:
-        prior = None if law is None else as_law("law", law, process.states.size)[None]
-        values = _table(process.homogeneous.transition[None], ages.ravel(), method, prior)[0]
-    else:
-        values = _slot_by_slot(process, ages.ravel(), method, law, aggregate_at)
-    values = values.reshape(ages.shape)
-    return float(values) if values.ndim == 0 else values
+    stated, prior = None, MIXINGS[method].prior
+    if law is not None and prior != "any":
+        stated, prior = as_law("law", law, process.states.size), "stated"
+    batch = batch_of_one(process, stated, prior)
+    distinct, place = np.unique(ages, return_inverse=True)
+    values = np.ones(len(distinct))
+    for number, collect_at in enumerate((aggregate_at - distinct).tolist()):
+        # Of a lag that was not measured nothing is known.
+        if collect_at < aggregate_at and process.knows(collect_at, aggregate_at):
+            laws = batch.between(collect_at, aggregate_at)
+            values[number] = ageing(laws, method, [process] * 2).total_variation[0]
+    return values[place].reshape(ages.shape)
+
+
+@dataclass(frozen=True)
+class Aged:
+    """What ageing does to groups of records, groups last.
+
+    Δ `[G]`, rounded up, the rows `[y, x, G]` that it was computed from (None: there are none), and
+    for which groups other things than Δ may be computed from them.
+    """
+
+    total_variation: Array
+    rows: Array | None
+    trusted: NDArray[np.bool_]
+
+
+def ageing(laws: Laws, method: Method, processes: Sequence[Process] = ()) -> Aged:
+    """Return what the method proves of records between two slots.
+
+    The prior of `laws` is that of the method. `processes` are those of the groups.
+    """
+    bounds = [_spectral(one, laws.age) for one in processes] if method == "spectral" else 0.0
+    if laws.age == 0:
+        return Aged(np.ones(len(laws.off)), None, np.zeros(len(laws.off), dtype=bool))
+    if laws.joint is None and laws.joints:
+        value = np.array([joint_delta(one, any_prior=True) for one in laws.joints])
+        return Aged(value, None, np.zeros(len(value), dtype=bool))
+    rows = None if laws.joint is None else backward_rows(laws.joint)
+    value = any_prior_distance(laws.kernel) if rows is None else widest(rows)
+    value = rounded_up(value, laws.off + laws.uncertain)
+    value[laws.redrawn] = 0
+    value[laws.lost] = 1
+    value = np.maximum(value, bounds)  # a chain passes as reversible up to a tolerance
+    return Aged(value, rows, ~laws.lost & (laws.uncertain == 0))
 
 
 def delta_table(
@@ -184,7 +249,20 @@ def delta_table(
     chains, prior = checked_batch(transitions, laws)
     if method == "own_law" and prior is None:
         raise InvalidInput("laws", None, "one law a chain, with method own_law")
-    return _table(chains, _checked_ages(ages).ravel(), method, prior)
+    asked = _checked_ages(ages).ravel()
+    distinct, place = np.unique(asked, return_inverse=True)
+    result = np.empty((len(chains), asked.size))
+    known: Prior = "stated" if method == "exact" and prior is not None else MIXINGS[method].prior
+    for start in range(0, len(chains), BLOCK):
+        block = chains[start : start + BLOCK, None]
+        law = None if prior is None else prior[start : start + BLOCK]
+        if len(block) == 1:  # over one chain alone NumPy would sum in another order
+            block, law = np.repeat(block, 2, axis=0), None if law is None else np.repeat(law, 2, 0)
+        batch, values = Chains(block, law, known), np.empty((len(distinct), len(block)))
+        for number, one in enumerate(distinct.tolist()):
+            values[number] = ageing(batch.between(-one, 0), method).total_variation
+        result[start : start + BLOCK] = values.T[: len(chains) - start, place]
+    return result
 
 
 def checked_batch(transitions: ArrayLike, laws: ArrayLike | None) -> tuple[Array, Array | None]:
@@ -213,9 +291,11 @@ def joint_delta(joint: JointLaw, *, any_prior: bool = False) -> float:
     With `any_prior`, for every law at collection: needs a joint law that gives every collected
     value some probability, since only then it tells how each of them moves on.
     """
+    instance("joint", joint, JointLaw, "a JointLaw", "process.joint(collect_at, aggregate_at)")
     if joint.underflowed:
         return 1.0
-    if any_prior:
+    if truth("any_prior", any_prior):
+        joint = joint.enlarged or joint  # whatever the law of enlarged states
         if joint.uncertainty > 0:
             raise InvalidInput(
                 "method",
@@ -237,44 +317,18 @@ def joint_delta(joint: JointLaw, *, any_prior: bool = False) -> float:
 
 
 def _checked_ages(age: ArrayLike) -> NDArray[np.int64]:
-    ages = np.asarray(age)
+    try:
+        ages = np.asarray(age)
+    except ValueError:
+        raise InvalidInput(
+            "age", quoted(age), "whole numbers, 0 or more", "Give them in rows of one length."
+        ) from None
     if ages.size == 0:
         raise InvalidInput("age", "empty", "whole numbers, 0 or more")
     if ages.dtype.kind in "iu" and ages.min() >= 0 and ages.max() <= LARGEST_AGE:
         return ages.astype(np.int64)
     checked = [whole("age", a, 0, LARGEST_AGE) for a in ages.ravel().tolist()]
     return np.array(checked).reshape(ages.shape)
-
-
-def _table(chains: Array, ages: NDArray[np.int64], method: str, laws: Array | None) -> Array:
-    """Δ `[m, ages]` for checked input, block by block, each power from the one before it."""
-    result = np.empty((chains.shape[0], ages.size))
-    distinct, place = np.unique(ages, return_inverse=True)
-    for start in range(0, chains.shape[0], BLOCK):
-        block = chains[start : start + BLOCK]
-        prior = None
-        if method != "any_prior":
-            prior = stationary_laws(block) if laws is None else laws[start : start + BLOCK]
-        batch = ChainBatch(block, prior)
-        values = [batch.ageing(*one)[0] for one in batch.kernels(distinct.tolist())]
-        result[start : start + BLOCK] = np.stack(values, axis=1)[:, place]
-    return result
-
-
-def _slot_by_slot(
-    process: Process,
-    ages: NDArray[np.int64],
-    method: Method,
-    law: ArrayLike | None,
-    aggregate_at: int | None,
-) -> Array:
-    if aggregate_at is None:
-        raise InvalidInput(
-            "aggregate_at", None, "a slot, since this process depends on the slot of the day"
-        )
-    distinct, place = np.unique(ages, return_inverse=True)
-    values = [slot_delta(process, aggregate_at - a, aggregate_at, method, law) for a in distinct]
-    return np.array(values)[place]
 
 
 def slot_delta(
@@ -285,19 +339,12 @@ def slot_delta(
     law: ArrayLike | None = None,
 ) -> float:
     """Return Δ between two slots of any process; see `delta` for what the methods assume."""
-    age = int(youngest(process, np.asarray(aggregate_at - collect_at)))
-    if method == "spectral" or process.homogeneous is not None:
-        return float(delta(process, min(age, LARGEST_AGE), method, law))  # Δ never grows with age
-    if age == 0 or not process.knows(collect_at, aggregate_at):
-        return 1.0  # of a lag that was not measured nothing is known
-    if method == "any_prior" and process.markov:
-        kernel = process.kernel(collect_at, aggregate_at)
-        if (kernel[process.reachable(collect_at, aggregate_at)] < TINY).any():
-            return 1.0
-        slack = rounding(age, process.states.size)
-        return rounded_up(any_prior_distance(kernel[..., None]), slack).item()
-    joint = process.joint(collect_at, aggregate_at, law)
-    return joint_delta(joint, any_prior=method == "any_prior")
+    age = youngest(process, np.asarray(aggregate_at - collect_at))
+    if method == "spectral":
+        _reversible(process, law)
+    if process.homogeneous is not None:
+        age = np.minimum(age, LARGEST_AGE)  # Δ never grows with age
+    return float(_deltas(process, age, method, law, aggregate_at))
 
 
 def forward_delta(process: Process, slot: int, later: int) -> float:
@@ -316,9 +363,9 @@ def forward_delta(process: Process, slot: int, later: int) -> float:
     return 0.0 if (step == step[0]).all() else float(value)
 
 
-def _spectral(chain: MarkovChain | None, law: ArrayLike | None, ages: NDArray[np.int64]) -> Array:
-    """min{1, max_x √((1−π_x)/π_x) · γ*^a} (the paper, section IV-A)."""
-    remedy = "Use method exact, own_law or any_prior."
+def _reversible(process: Process, law: ArrayLike | None = None) -> MarkovChain:
+    """The chain that the method `spectral` is about; refuses a process of which it says nothing."""
+    chain, remedy = process.homogeneous, "Use exact, own_law or any_prior."
     if chain is None:
         raise InvalidInput(
             "method", "'spectral'", "exact, own_law or any_prior for this process", remedy
@@ -336,13 +383,21 @@ def _spectral(chain: MarkovChain | None, law: ArrayLike | None, ages: NDArray[np
         raise InvalidInput(
             "method", "'spectral' for a chain that is not reversible", "a reversible chain", remedy
         )
-    rarest = chain.stationary.min()
+    return chain
+
+
+def _spectral(process: Process, age: int) -> float:
+    """min{1, max_x √((1−π_x)/π_x) · γ*^a} (the paper, section IV-A)."""
+    rarest, modulus = _spectrum(_reversible(process))
+    bound = np.sqrt((1 - rarest) / rarest) * modulus ** float(age)
+    return float(rounded_up(bound, rounding(age, process.states.size)))
+
+
+@lru_cache(maxsize=1024)
+def _spectrum(chain: MarkovChain) -> tuple[float, float]:
+    """The rarest state's probability, and the largest modulus but one of the eigenvalues."""
     # The symmetric form √π P /√π has the same spectrum, and eigvalsh finds it to an ulp or so.
     root = np.sqrt(chain.stationary)
     symmetric = root[:, None] * chain.transition / root
     moduli = np.sort(np.abs(np.linalg.eigvalsh((symmetric + symmetric.T) / 2)))
-    bound = np.sqrt((1 - rarest) / rarest) * moduli[-2] ** ages.astype(np.float64)
-    # A chain passes as reversible up to a tolerance; what that lets through, `exact` still sees.
-    exact = _table(chain.transition[None], ages.ravel(), "exact", None)[0].reshape(ages.shape)
-    slack = rounding(int(ages.max()), chain.states.size)
-    return np.asarray(np.maximum(rounded_up(bound, slack), exact))
+    return float(chain.stationary.min()), float(moduli[-2])

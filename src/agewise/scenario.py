@@ -2,37 +2,60 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Annotated, Any
 
-import numpy as np
 import tomli_w
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from agewise.documents import Entry, faults
-from agewise.errors import InvalidInput
-from agewise.knowledge import level_of, measured_of
-from agewise.learning import Estimator, learner_of
-from agewise.mechanism import Kind
-from agewise.mixing import Method
-from agewise.privacy.calibration import Rule
-from agewise.problem import Client, Objective, Problem, Trust
-from agewise.process import MarkovChain, MeasuredLaw, PeriodicChain, Process, birth_death
+from agewise.checks import as_path
+from agewise.errors import InvalidInput, InvalidInputs, quoted
+from agewise.problem import FOREVER, Client, Problem, as_problem
+from agewise.process import (
+    LiftedChain,
+    MarkovChain,
+    MeasuredLaw,
+    PeriodicChain,
+    Process,
+    birth_death,
+)
 from agewise.process.joint import as_states
 from agewise.process.measured import Basis
+from agewise.records import (
+    UNKNOWN,
+    WHOLE,
+    Count,
+    Numbers,
+    OneLine,
+    Read,
+    Rows,
+    Share,
+    Tables,
+    arguments,
+    every,
+    inside,
+    list_of,
+    missing,
+    parts,
+    read_tagged,
+    record,
+    schema,
+    tagged_schema,
+    unknown,
+)
 from agewise.scenarios import BUILT_IN
 from agewise.wording import did_you_mean
 
 VERSION = 1
 
-MOST_LINES = 100
-"""Problems of one file beyond which they are counted only."""
 _NUMBER = r"[-+0-9.e]+"
 _ROWS = re.compile(rf"\[\n(?:\s*{_NUMBER},\n)+\s*\]")
 """Lists of numbers, one per line as TOML writers have them: rows are a third of the size."""
@@ -40,125 +63,121 @@ TEMPLATE = (files("agewise") / "template.toml").read_text(encoding="utf-8")
 """What `agewise init` writes."""
 
 
-class _BirthDeath(Entry):
-    kind: Literal["birth_death"]
-    up: float
-    down: float
+@record
+class _BirthDeath:
+    """A chain that moves by one state at most."""
+
+    up: Share
+    """Probability of one state up."""
+    down: Share
+    """Probability of one state down."""
 
     def build(self, states: list[float]) -> Process:
         return birth_death(self.up, self.down, states)
 
 
-class _Chain(Entry):
-    kind: Literal["chain"]
-    transition: list[list[float]]
+@record
+class _Chain:
+    """Any Markov chain."""
+
+    transition: Rows
+    """Row = from, column = to; each row sums to 1."""
 
     def build(self, states: list[float]) -> Process:
         return MarkovChain(self.transition, states)
 
 
-class _Periodic(Entry):
-    kind: Literal["periodic"]
-    transitions: list[list[list[float]]]
+@record
+class _Periodic:
+    """A chain whose matrix depends on the slot of the day."""
+
+    transitions: Tables
+    """One matrix for each slot of the day, the first for the step from slot 1 to 2."""
 
     def build(self, states: list[float]) -> Process:
         return PeriodicChain(self.transitions, states)
 
 
-class _Measured(Entry):
-    kind: Literal["measured"]
-    joints: list[list[list[float]]]
-    limits: list[float]
-    confidence: float
-    day: int
-    assumes: str = ""
+@record
+class _Measured:
+    """Joint laws measured lag by lag, as `agewise fit` writes them."""
+
+    joints: Tables
+    """Joint law of collection and aggregation, one per slot."""
+    limits: Numbers
+    """Upper limit on Δ, one per slot."""
+    confidence: Annotated[float, Field(gt=0, lt=1)]
+    """With which all limits hold together."""
+    day: Count
+    """Slots of a day."""
+    assumes: OneLine = ""
+    """What the limits take for granted, in one line."""
     basis: Basis = "proven"
-    weeks: int = 0
-    targets: list[float] = Field([])
-    sticks: list[list[float]] | None = None
+    """Whether the limits are proven or hold asymptotically."""
+    weeks: Annotated[int, Field(ge=0, le=2**53), WHOLE] = 0
+    """Weeks of readings behind the limits."""
+    targets: Numbers | None = None
+    """Values of ε for which `sticks` are given."""
+    sticks: Rows | None = None
+    """Upper limits on the hockey-stick divergence, by target and slot."""
 
     def build(self, states: list[float]) -> Process:
-        return MeasuredLaw(
-            self.joints,
-            self.limits,
-            states,
-            confidence=self.confidence,
-            day=self.day,
-            assumes=self.assumes,
-            basis=self.basis,
-            weeks=self.weeks,
-            targets=self.targets,
-            sticks=self.sticks,
-        )
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return MeasuredLaw(**given, states=states)
 
 
-_KINDS = ("chain", "periodic", "measured")
-_COUNT = "a whole number of 1 or more"
-_NUMBERS = "a list of numbers"
+_CHAINS: dict[str, Any] = {"chain": _Chain, "periodic": _Periodic}
 
 
-class _ClientEntry(Entry):
-    name: str
-    samples: int = Field(description=_COUNT)
-    process: _BirthDeath | _Chain | _Periodic | _Measured = Field(
-        discriminator="kind", description='a table such as { kind = "birth_death", ... }'
-    )
-    law: list[float] | None = Field(None, description=_NUMBERS)
-    states: list[float] | None = Field(None, description=_NUMBERS)
-    weight: float | None = Field(None, description="a finite number above 0")
-    epsilon: float | None = Field(None, description="a finite number above 0")
-    turn: int = Field(1, description="1 or more: takes part in every so-many-th round")
-    members: int = Field(1, description="1 or more: clients alike behind one gateway")
+def _chain(table: Any) -> Any:
+    return read_tagged("chain", table, _CHAINS)
 
 
-class ScenarioEntry(Entry):
-    """A scenario file as it is parsed; `agewise.schema` explains its keys to editors."""
-
-    version: Literal[1] = 1
-    name: str = "scenario"
-    unit: str = ""
-    origin: str = ""
-    aggregate_at: int = Field(description=_COUNT)
-    epsilon: float = Field(description="a finite number above 0")
-    mixing: Method = "exact"
-    estimator: Estimator = "best"
-    calibration: Rule = "sharp"
-    objective: Objective = "exact"
-    capacity: int | None = Field(None, description=_COUNT)
-    learner: dict[str, Any] = Field({"kind": "mean"}, description='{ kind = "mean" }, or another')
-    mechanism: Kind = "laplace"
-    delta: float | None = Field(None, description="a number above 0 and below 1")
-    noise: Trust = "client"
-    level: list[dict[str, Any]] = Field([], description="tables [[level]]")
-    knowledge: dict[str, Any] | None = Field(None, description='{ kind = "measured", ... }')
-    rounds: int | Literal["forever"] = Field(1, description='a whole number, or "forever"')
-    every: int | None = Field(None, description=_COUNT)
-    promise: Literal["present", "every_moment"] | int = Field(
-        "present", description="present, every_moment or a number of slots"
-    )
-    states: list[float] | None = Field(None, description=_NUMBERS)
-    clients: list[_ClientEntry] = Field(description="one or more tables [[clients]]")
+def _chain_schema() -> dict[str, Any]:
+    return tagged_schema(_CHAINS, {kind: make.__doc__ for kind, make in _CHAINS.items()})
 
 
-FOREVER = "forever"
-"""The word for rounds without end, where None would be absent."""
+@record
+class _Lifted:
+    """A chain on enlarged states, such as (class, state), of which states show."""
 
-_TABLES = ("learner", "level", "knowledge")
-_CHOICES = set(ScenarioEntry.model_fields) - {"version", "clients", "states", *_TABLES}
+    chain: Annotated[Any, Read(_chain, _chain_schema)]
+    """The chain, of kind chain or periodic, with one row per enlarged state."""
+    groups: Numbers
+    """The state of each enlarged one, as a number from 0."""
+
+    def build(self, states: list[float]) -> Process:
+        groups: Any = self.groups
+        inner = self.chain.build([float(label) for label in range(len(groups))])
+        return LiftedChain(inner, groups, states)
 
 
-class InvalidScenario(InvalidInput):
-    """Everything that is wrong with a scenario: one line for each problem, in `problems`."""
+PROCESSES: dict[str, Any] = {
+    "birth_death": _BirthDeath,
+    "chain": _Chain,
+    "periodic": _Periodic,
+    "measured": _Measured,
+    "lifted": _Lifted,
+}
+"""How a file says how records change, by kind."""
 
-    def __init__(self, problems: Sequence[InvalidInput], source: str = "") -> None:
-        first = problems[0]
-        super().__init__(first.field, first.value, first.allowed, first.remedy)
-        self.problems = tuple(problems)
-        prefix = f"{source}: " if source else ""
-        lines = [f"{prefix}{one}" for one in problems[:MOST_LINES]]
-        if len(problems) > MOST_LINES:
-            lines.append(f"{prefix}{len(problems) - MOST_LINES} more problems like these.")
-        self.args = ("\n".join(lines),)
+HEAD: dict[str, dict[str, Any]] = {
+    "version": {"const": VERSION, "description": "The version of this format."},
+    "states": {
+        **list_of(1),
+        "minItems": 2,
+        "description": "The values that a record can take, distinct.",
+    },
+}
+"""What stands at the head of a file beside the choices of a problem."""
+_FIRST = ["name", "unit", "origin"]
+_CHOICES = [*_FIRST, *(one.name for one in fields(Problem) if one.name not in ("clients", *_FIRST))]
+_KEYS = ["version", *_CHOICES, "states", "clients"]
+_CLIENT_KEYS = [*(one.name for one in fields(Client)), "states"]
+
+
+class InvalidScenario(InvalidInputs):
+    """Everything that is wrong with a scenario."""
 
 
 def load_scenario(source: str | Path) -> Problem:
@@ -167,9 +186,9 @@ def load_scenario(source: str | Path) -> Problem:
     >>> load_scenario("london").epsilon
     0.1
     """
+    path = as_path("scenario", source)
     if str(source) in BUILT_IN:
         return BUILT_IN[str(source)]()
-    path = Path(source)
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -182,8 +201,9 @@ def load_scenario(source: str | Path) -> Problem:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InvalidInput("scenario", f"{str(source)!r} ({reason})", "a readable file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput("scenario", f"{str(source)!r} ({error})", "a valid TOML file") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise InvalidInput("scenario", f"{str(source)!r} ({reason})", "a valid TOML file") from None
     try:
         return problem_from_dict(document)
     except InvalidScenario as error:
@@ -192,134 +212,76 @@ def load_scenario(source: str | Path) -> Problem:
 
 def problem_from_dict(document: dict[str, Any]) -> Problem:
     """Return the problem that a parsed scenario describes; refuse it with all that is wrong."""
-    try:
-        entry = ScenarioEntry.model_validate(document)
-    except ValidationError as error:
-        problems = faults(error, ScenarioEntry)
-        if isinstance(document, dict):
-            problems += _deeper_problems(document, {one["loc"][0] for one in error.errors()})
-        raise InvalidScenario(problems) from None
-    try:
+    if not isinstance(document, dict):
+        raise InvalidScenario([InvalidInput("scenario", quoted(document), "keys and tables")])
+    found = [unknown(name, name, _KEYS) for name in document if name not in _KEYS]
+    given = {"name": "scenario", **{k: v for k, v in document.items() if k in _KEYS}}
+    version, states = given.pop("version", VERSION), given.pop("states", None)
+    if version != VERSION or isinstance(version, bool):
+        found.append(InvalidInput("version", quoted(version), str(VERSION)))
+    if states is not None:
+        try:
+            as_states(states)
+        except InvalidInput as bad:
+            states, found = (), [*found, bad]
+    rows = given.get("clients")
+    if not isinstance(rows, list) or not rows:
+        found += parts(Problem, given)[1]
+    else:
         clients = [
-            Client(
-                one.name,
-                one.process.build(_states(index, one, entry.states)),
-                one.law,
-                one.samples,
-                one.weight,
-                one.epsilon,
-                one.turn,
-                one.members,
-            )
-            for index, one in enumerate(entry.clients)
+            _client(row, f"clients[{index}]", states, found) for index, row in enumerate(rows)
         ]
-        tables = _built({name: getattr(entry, name) for name in _TABLES})
-        choices = entry.model_dump(include=_CHOICES)
-        choices["rounds"] = rounds_of(entry.rounds)
-        return Problem(clients, **tables, **choices)
-    except InvalidInput as error:
-        raise InvalidScenario(_deeper_problems(document, ()) or [error]) from None
+        if not found:
+            try:
+                return Problem(**{**given, "clients": clients})
+            except InvalidInput as bad:
+                raise InvalidScenario(every(bad)) from None
+        right, wrong = parts(Problem, given)
+        found += [one for one in wrong if one.field != "clients"]
+        found += Problem.excluded(SimpleNamespace(**{**right, "clients": clients}))
+    raise InvalidScenario(sorted(found, key=lambda one: not str(one.value).startswith(UNKNOWN)))
 
 
-def rounds_of(given: int | str) -> int | None:
-    """How many rounds there are, from a number or the word forever."""
-    return None if given == FOREVER else given  # type: ignore[return-value]
+def _client(row: Any, where: str, common: Any, found: list[InvalidInput]) -> Any:
+    """A client, or what there is of one; what is wrong with it joins what was found.
 
-
-def _built(tables: dict[str, Any]) -> dict[str, Any]:
-    """The learner and what is known, from their tables."""
-    built: dict[str, Any] = {}
-    if "learner" in tables:
-        built["learner"] = learner_of(tables["learner"])
-    if tables.get("level"):
-        built["level"] = tuple(level_of(one) for one in tables["level"])
-    if tables.get("knowledge") is not None:
-        built["knowledge"] = measured_of(tables["knowledge"])
-    return built
-
-
-def _states(index: int, one: _ClientEntry, common: list[float] | None) -> list[float]:
-    states = common if one.states is None else one.states
+    `common` are the states of all: None if there are none, empty if they are wrong.
+    """
+    if not isinstance(row, dict):
+        found.append(InvalidInput(where, quoted(row), "a table [[clients]]"))
+        return SimpleNamespace()
+    remedy = "It belongs at the top, before the first table."
+    wrong = [
+        unknown(name, name, _CLIENT_KEYS, remedy if name in _KEYS else "")
+        for name in row
+        if name not in _CLIENT_KEYS
+    ]
+    given = {name: value for name, value in row.items() if name in _CLIENT_KEYS}
+    states = given.pop("states", common)
     if states is None:
-        raise InvalidInput(
-            f"clients[{index}].states", "missing", "state values, here or for all at the top"
-        )
-    return states
-
-
-@contextmanager
-def _collecting(problems: dict[str, InvalidInput], where: str = "") -> Iterator[None]:
-    """Add what is refused to the problems by message, each once, and go on."""
-    try:
-        yield
-    except InvalidInput as bad:
-        place = bad.field if bad.field.startswith("clients[") else f"{where}{bad.field}"
-        one = InvalidInput(place, bad.value, bad.allowed, bad.remedy)
-        problems.setdefault(str(one), one)
-
-
-def _deeper_problems(document: dict[str, Any], misshapen: Collection[Any]) -> list[InvalidInput]:
-    """Return what is wrong beyond the shape, in every part that can be looked at by itself."""
-    problems: dict[str, InvalidInput] = {}
-    common = None if "states" in misshapen else document.get("states")
-    if common is not None:
-        with _collecting(problems):
-            as_states(common)
-    without_states = bool(problems) or "states" in misshapen
-    entries = document.get("clients")
-    clients: list[Client | None] = []
-    for index, raw in enumerate(entries if isinstance(entries, list) else ()):
-        client = None
-        with suppress(ValidationError):  # told already
-            one = _ClientEntry.model_validate(raw)
-            if one.states is not None or not without_states:
-                client = _inspect_client(index, one, common, problems)
-        clients.append(client)
-    someone = Client("someone", birth_death(0.3, 0.3, (0, 1)))
-    choices: dict[str, Any] = {"aggregate_at": 1, "epsilon": 1.0}
-    given = {k: v for k, v in document.items() if k in _CHOICES and k not in misshapen}
-    if "rounds" in given:
-        given["rounds"] = rounds_of(given["rounds"])
-    noise: dict[str, Any] = {k: v for k, v in given.items() if k in ("mechanism", "delta")}
-    lasting = {k: v for k, v in given.items() if k in ("rounds", "every", "promise")}
-    parts = [{k: v} for k, v in given.items() if k not in noise and k not in lasting]
-    parts += [noise, lasting]
-    for part in parts:
-        with _collecting(problems):
-            Problem([someone], **{**choices, **part})
-            choices.update(part)
-    for name in _TABLES:
-        if name in document and name not in misshapen:
-            with _collecting(problems):
-                choices |= _built({name: document[name]})
-    whole = [one for one in clients if one is not None]
-    if len(whole) == len(clients) and "clients" not in misshapen:
-        numbered = [replace(one, name=str(index)) for index, one in enumerate(whole)]
-        for members in (whole, numbered):  # by number, so that equal names hide nothing else
-            with _collecting(problems):
-                Problem(members, **choices)
-    return list(problems.values())
-
-
-def _inspect_client(
-    index: int, one: _ClientEntry, common: list[float] | None, problems: dict[str, InvalidInput]
-) -> Client | None:
-    """Note all that is wrong with a client; return it if that can be had at all."""
-    where = f"clients[{index}]: "
-    with _collecting(problems, where):
-        states = _states(index, one, common)
-        process: Process | None = None
-        with _collecting(problems, where):
-            process = one.process.build(states)
-        if process is None:  # law, samples and weight can be looked at all the same
-            process = MarkovChain(np.eye(len(states)), states)
-        for name in ("law", "samples", "weight", "epsilon", "turn", "members"):
-            with _collecting(problems, where):
-                Client(one.name, process, **{name: getattr(one, name)})
-        with suppress(InvalidInput):
-            rest = one.samples, one.weight, one.epsilon, one.turn, one.members
-            return Client(one.name, process, one.law, *rest)
-    return None
+        allowed = "state values, here or for all at the top"
+        wrong.append(InvalidInput("states", "missing", allowed))
+    if "samples" not in given:
+        wrong.append(missing("samples", arguments(Client)["samples"]))
+    if "process" in given:
+        try:
+            entry = read_tagged("process", given.pop("process"), PROCESSES)
+            if states is not None and len(states):
+                given["process"] = entry.build(states)
+        except InvalidInput as bad:
+            wrong += every(bad)
+    if not wrong and "process" in given:
+        try:
+            return Client(**given)
+        except InvalidInput as bad:
+            wrong = every(bad)
+            right = parts(Client, given)[0]
+    else:
+        right, more = parts(Client, given)
+        wrong += [one for one in more if one.field != "process" or "process" not in row]
+    for one in wrong:
+        found += inside(where, one)
+    return SimpleNamespace(**right)
 
 
 def problem_to_dict(problem: Problem) -> dict[str, Any]:
@@ -328,33 +290,34 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
     return {**head, "clients": clients_to_dicts(problem.clients, "states" in head)}
 
 
+_UNSAID = {
+    "origin": "",
+    "learner": {"kind": "mean"},
+    "mechanism": "laplace",
+    "noise": "client",
+    "rounds": 1,
+    "promise": "present",
+}
+"""What a file does not say where it is as usual."""
+
+
 def scenario_head(problem: Problem) -> dict[str, Any]:
     """What a scenario file says but for its clients."""
     common = {tuple(c.process.states.tolist()) for c in problem.clients}
     document = {
         "version": VERSION,
-        "name": problem.name,
-        "unit": problem.unit,
-        "origin": problem.origin or None,
-        "aggregate_at": problem.aggregate_at,
-        "epsilon": float(problem.epsilon),
-        "mixing": problem.mixing,
-        "estimator": problem.estimator,
-        "calibration": problem.calibration,
-        "learner": None if problem.learner.kind == "mean" else problem.learner.to_dict(),
-        "mechanism": None if problem.mechanism == "laplace" else problem.mechanism,
-        "delta": problem.delta,
-        "noise": None if problem.noise == "client" else problem.noise,
-        "rounds": {1: None, None: FOREVER}.get(problem.rounds, problem.rounds),
-        "every": problem.every,
-        "promise": None if problem.promise == "present" else problem.promise,
-        "objective": problem.objective,
-        "capacity": problem.capacity,
+        **{name: getattr(problem, name) for name in _CHOICES},
+        "learner": problem.learner.to_dict(),
+        "rounds": FOREVER if problem.rounds is None else problem.rounds,
         "level": [one.to_dict() for one in problem.level or ()] or None,  # type: ignore[union-attr]
         "knowledge": None if problem.knowledge is None else problem.knowledge.to_dict(),
         "states": list(common.pop()) if len(common) == 1 else None,
     }
-    return {k: v for k, v in document.items() if v is not None}
+    return {
+        name: value
+        for name, value in document.items()
+        if value is not None and _UNSAID.get(name) != value
+    }
 
 
 def clients_to_dicts(clients: Iterable[Client], shared: bool) -> list[dict[str, Any]]:
@@ -384,15 +347,45 @@ def clients_to_dicts(clients: Iterable[Client], shared: bool) -> list[dict[str, 
 
 def dump_scenario(problem: Problem) -> str:
     """Return a problem as the text of a scenario file, which loads to an equal problem."""
-    text = tomli_w.dumps(problem_to_dict(problem))
+    text = tomli_w.dumps(problem_to_dict(as_problem(problem)))
     return _ROWS.sub(lambda row: f"[{', '.join(re.findall(_NUMBER, row[0]))}]", text)
 
 
 def _process_to_dict(client: Client) -> dict[str, Any]:
-    if client.process.kind in _KINDS:
+    if client.process.kind in PROCESSES:
         return client.process.to_dict()
     raise InvalidInput(
         f"process of client {client.name!r}",
         type(client.process).__name__,
-        "a MarkovChain, a PeriodicChain or a MeasuredLaw in a scenario file",
+        "a MarkovChain, a PeriodicChain, a LiftedChain or a MeasuredLaw in a scenario file",
     )
+
+
+def scenario_schema() -> dict[str, Any]:
+    """Return the JSON schema of scenario files (draft 2020-12).
+
+    An editor that knows it completes keys, explains them and marks what cannot be right. It cannot
+    see what only the whole shows (rows that do not sum to 1, say): `agewise check` does.
+    """
+    made = deepcopy(schema(Problem))
+    client = made["properties"]["clients"]["items"]
+    words = {kind: make.__doc__ for kind, make in PROCESSES.items()}
+    client["properties"]["process"] |= tagged_schema(PROCESSES, words)
+    client["properties"]["states"] = {
+        **HEAD["states"],
+        "description": "Its own states. Left out: those at the top.",
+    }
+    client["required"].append("samples")
+    made["properties"]["name"]["default"] = "scenario"
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Agewise scenario",
+        "description": "A federation to plan for: clients, a privacy target and a deadline.",
+        **made,
+        "properties": {**HEAD, **made["properties"]},
+    }
+
+
+def schema_text() -> str:
+    """Return the schema as the text of a file."""
+    return json.dumps(scenario_schema(), indent=2, ensure_ascii=False) + "\n"

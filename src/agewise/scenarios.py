@@ -44,6 +44,7 @@ def common_level() -> Problem:
 
     Its standard deviation is 20 Wh, and 0.98 of it remains from slot to slot. A record's own value
     is forgotten sooner than that, so data that have aged still tell the level: here ageing pays.
+    The level is made up; `london_fitted` is of real readings.
     """
     return london().replace(
         mixing="exact",

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
-from agewise.checks import positive, whole
+from agewise.checks import positive, several, whole
 from agewise.errors import InvalidInput
-from agewise.loss.bound import schedule_bounds
+from agewise.loss.bound import schedule_bounds, why_no_bound
 from agewise.loss.gap import classical_fresh, nothing_collected
 from agewise.loss.tables import CostTables, cost_tables
 from agewise.planning import BOUND_LIMIT
+from agewise.planning.given import problem_of
 from agewise.privacy.ageing import aged_epsilon
 from agewise.problem import Problem
 from agewise.progress import Progress
@@ -36,7 +38,7 @@ class SchemeRow:
     """One scheme at one ε; the fields read as attributes or as keys.
 
     Beside a scheme's numbers stands what its rivals lose. The random schemes have no ages; their
-    numbers are means over all schedules.
+    numbers are means over all schedules that the capacity allows.
     """
 
     scheme: int  #: 1 to 6, as in the paper
@@ -49,18 +51,26 @@ class SchemeRow:
     bound: float  #: Theorem 1
     mean_noise: float  #: noise power 2η², averaged over clients
     mean_classical_epsilon: float  #: averaged over clients
-    #: loss of a server that publishes the mean it knows, at the law of the scheme's ages (age 0
-    #: for the random schemes)
+    #: loss of a server that publishes the mean it knows, the same for every scheme
     nothing_collected: float
     #: loss of fresh data with classical noise, of which the server makes the best estimate
     classical_fresh: float
+    #: at most so many clients in one slot; None: any number
+    capacity: int | None = None
+
+    @property
+    def reading(self) -> str:
+        """How many clients may upload in a slot, in words."""
+        if self.capacity is None:
+            return "any number of uploads per slot"
+        return "one upload per slot" if self.capacity == 1 else f"{self.capacity} uploads per slot"
 
     def __getitem__(self, key: str) -> Any:
         return asdict(self)[key]
 
 
 def compare_schemes(
-    problem: Problem,
+    problem: Problem | str | Path,
     epsilons: Iterable[float] | None = None,
     schemes: Iterable[int] = (1, 2, 3, 4, 5, 6),
     progress: Progress | None = None,
@@ -73,49 +83,52 @@ def compare_schemes(
     that meets ε. Proposed minimises Theorem 1. Optimal minimises the expected loss gap: the paper
     estimates it by simulation, here it is its exact expectation, the closed form.
 
+    A capacity holds for all six: random schedules are uniform over those that keep to it. The paper
+    says that "only one client can upload [...] at a time" (`capacity=1`), and does not use it.
+
     >>> from agewise import scenarios
     >>> rows = compare_schemes(scenarios.london(), epsilons=[0.1], schemes=[5, 6])
     >>> [(row.scheme, row.ages, round(row.gap, 3)) for row in rows]
     [(5, [0, 0, 0], 216.0), (6, [0, 9, 9], 127.07)]
     """
-    targets = [problem.epsilon] if epsilons is None else [positive("epsilon", e) for e in epsilons]
+    problem = problem_of(problem)
+    given = (problem.epsilon,) if epsilons is None else several("epsilons", epsilons, "targets ε")
+    targets = [positive("epsilon", e) for e in given]
     if not targets:
         raise InvalidInput("epsilons", "empty", "one or more targets")
-    wanted = [whole("scheme", s, 1, 6) for s in schemes]
-    if problem.mechanism != "laplace" or problem.learner.kind != "mean":
-        raise InvalidInput(
-            "schemes",
-            f"a {problem.learner.kind} with {problem.mechanism} noise",
-            "the paper's: means with Laplace noise",
-            "Use aw.compare, or agewise compare.",
-        )
-    if problem.estimator == "best" or problem.known.kind != "independent":
-        raise InvalidInput(
-            "schemes",
-            f"estimator {problem.estimator} with {problem.known.kind} records",
-            "the paper's: plain or propagated means of independent records",
-            "Use aw.compare, or agewise compare.",
-        )
-    if problem.noise != "client":
-        raise InvalidInput(
-            "noise", problem.noise, "client", "The paper's schemes are for noise by each client."
-        )
-    if any(client.epsilon is not None for client in problem.clients):
-        raise InvalidInput("schemes", "clients with targets of their own", "one target for all")
+    wanted = [whole("scheme", s, 1, 6) for s in several("schemes", schemes, "numbers from 1 to 6")]
+    _refuse_others(problem)
     clients, slots = len(problem.clients), problem.aggregate_at
     blocks = all_schedules(clients, slots, problem.capacity, BOUND_LIMIT)
     schedules = np.concatenate(list(blocks))
     schedule_bounds(problem, schedules, np.zeros(len(schedules)), progress)  # the slow part, once
+    nothing = nothing_collected(problem)
     rows = []
     for target in targets:
         fresh = classical_fresh(problem.replace(epsilon=target))
         adaptive = cost_tables(problem.replace(epsilon=target))
         plain = cost_tables(problem.replace(epsilon=target, calibration="formula"))
         rows += [
-            _row(problem, adaptive if s in (2, 4, 6) else plain, schedules, s, target, fresh)
+            _row(
+                problem, adaptive if s in (2, 4, 6) else plain, schedules, s, target, nothing, fresh
+            )
             for s in wanted
         ]
     return rows
+
+
+def _refuse_others(problem: Problem) -> None:
+    """Refuse what the paper's schemes are not about."""
+    own = next((c.name for c in problem.clients if c.epsilon is not None), None)
+    bad = why_no_bound(problem)
+    if problem.mechanism != "laplace":
+        bad = InvalidInput("mechanism", problem.mechanism, "laplace, for the paper's schemes")
+    elif own is not None:
+        what = f"epsilon of client {own!r}"
+        bad = InvalidInput(what, "its own", "one target for all, for the paper's schemes")
+    if bad is not None:
+        remedy = "Use aw.compare, or agewise compare."
+        raise InvalidInput(bad.field, bad.value, bad.allowed, remedy)
 
 
 def _row(
@@ -124,6 +137,7 @@ def _row(
     schedules: NDArray[np.intp],
     scheme: int,
     target: float,
+    nothing: float,
     fresh: float,
 ) -> SchemeRow:
     clients = np.arange(schedules.shape[1])
@@ -161,8 +175,9 @@ def _row(
         bound=float(bound[picked].mean()),
         mean_noise=float(power[picked].mean()),
         mean_classical_epsilon=float(spent[picked].mean()),
-        nothing_collected=nothing_collected(problem, ages or [0] * len(problem.clients)),
+        nothing_collected=nothing,
         classical_fresh=fresh,
+        capacity=problem.capacity,
     )
 
 

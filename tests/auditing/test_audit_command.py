@@ -1,8 +1,6 @@
 """`agewise audit`: subjects, exit codes, output, and one message for bad input."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,7 @@ GALLERY = "examples/audit_gallery.py"
 
 
 def run(*words):
-    code = "from agewise_command import main; main()"
-    command = [sys.executable, "-c", code, "audit", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    return in_process.command("audit", *words, cwd=ROOT)
 
 
 def test_a_scenario_holds_and_a_picture_is_drawn(tmp_path):
@@ -69,7 +65,7 @@ def test_a_function_is_given_its_process_and_its_claim(tmp_path):
 def test_bad_input_is_one_message_and_code_2(words, match):
     import re
 
-    done = in_process.command("audit", *words, cwd=ROOT)
+    done = run(*words)
     assert done.returncode == 2, done.stdout + done.stderr
     assert re.search(match, " ".join(done.stderr.split())), done.stderr
     assert "Traceback" not in done.stderr

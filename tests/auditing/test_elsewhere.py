@@ -42,7 +42,7 @@ def test_flowers_gaussian_noise_is_too_small_for_a_large_epsilon(epsilon, delta)
 def test_flowers_gaussian_noise_is_enough_for_a_small_one():
     box = flower_noise(0.9, 1e-3, 4)
     rng = np.random.default_rng(5)
-    assert not aw.audit(box, draws=20_000, error=0.001, rng=rng).refuted
+    assert not aw.audit(box, draws=20_000, error=1e-9, rng=rng).refuted
     scale = np.sqrt(2 * np.log(1.25 / 1e-3)) / 0.9
     _, high = failure_between(Between.exactly(np.eye(2)), np.array([0.0, 1.0]), scale, 0.9)
     assert high < 1e-3

@@ -58,6 +58,7 @@ def test_operations_never_lose_the_true_number(rng):
         (Between.exactly(a) * Between.exactly(b), lambda x, y: x * y),
         (Between.exactly(a) / Between.exactly(b), lambda x, y: x / y),
     ):
+        assert np.isfinite(found.high).sum() > 300
         for x, y, low, high in zip(a, b, found.low, found.high, strict=True):
             if np.isfinite(high):
                 exact = true(Fraction(float(x)), Fraction(float(y)))
@@ -181,7 +182,7 @@ def test_a_solver_that_is_off_never_lowers_a_bound(rng, monkeypatch):
 @pytest.mark.parametrize(
     ("client", "every", "present", "ever"),
     [
-        (0, 1, 0.61226, 1.12453),
+        pytest.param(0, 1, 0.61226, 1.12453, marks=pytest.mark.slow),
         (2, 1, 0.23559, 0.37117),
         (0, 10, 0.11877, 0.13755),
         (1, 10, 0.12036, 0.14073),

@@ -21,13 +21,13 @@ def test_guarantee_no_string_of_outputs_tells_more_than_a_number_of_rounds(seed)
         return attack(chain.transition, chain.stationary, slots[:count], outputs[:count], seen_at)
 
     def bound(promise):
-        return aw.steady_epsilon(chain, every, spent, age, promise, rounds=rounds)
+        return aw.continual_epsilon(chain, every, spent, age, promise, rounds=rounds)
 
     present = max(told(slots[j] + age, j + 1) for j in range(rounds))
     ever = max(told(s) for s in range(slots[0], slots[-1] + age + 1))
     assert present <= bound("present") * (1 + 1e-11)
     assert ever <= bound("every_moment") * (1 + 1e-11)
-    assert bound("present") <= aw.steady_epsilon(chain, every, spent, age) * (1 + 1e-9)
+    assert bound("present") <= aw.continual_epsilon(chain, every, spent, age) * (1 + 1e-9)
     assert ever >= 0.6 * bound("every_moment")  # and the bounds are not idle
     for last in (0, 1, every + age, 10):
         about = [

@@ -89,7 +89,7 @@ class LearnerContract:
         problem = aw.Problem(
             clients,
             4,
-            0.7,
+            0.5,
             estimator=self.estimator,
             learner=self.small(),
             mechanism=mechanism,
@@ -99,11 +99,11 @@ class LearnerContract:
         result = aw.run(plan)
         assert result.private
         row = result.statement.clients[0]
-        assert row.aged_epsilon <= 0.7 * (1 + 1e-9)
+        assert row.aged_epsilon <= 0.5 * (1 + 1e-9)
         assert (row.aged_delta > 0) == (mechanism == "gaussian")
         assert row.aged_delta <= 1e-5 * (1 + 1e-9)
         assert learner_words(self.small().kind) in result.statement.to_markdown()
-        loss = aw.rehearse(plan, 400, np.random.default_rng(4))
+        loss = aw.rehearse(plan, 200, np.random.default_rng(4))
         assert abs(loss - plan.gap) < 4 * loss.standard_error
 
 
@@ -297,7 +297,7 @@ def test_unknown_learners_are_refused(entry, words):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"mechanism": "gaussian"}, "delta is None"),
+        ({"mechanism": "gaussian"}, "delta is missing"),
         ({"mechanism": "gaussian", "delta": 1.0}, "delta is 1.0"),
         ({"delta": 1e-6}, "none with Laplace noise"),
         ({"mechanism": "gaussian", "delta": 1e-6, "calibration": "tight"}, "'tight' with Gaussian"),

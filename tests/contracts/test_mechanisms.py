@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import stats
@@ -104,13 +105,45 @@ class TestGaussian(MechanismContract):
         true = stats.norm.cdf(ratio / 2 - epsilon / ratio) - math.exp(epsilon) * stats.norm.cdf(
             -ratio / 2 - epsilon / ratio
         )
-        assert 0 < true <= self.failure
-        less = ratio * 1.3  # noise that is a quarter short breaks it
+        assert 0.999 * self.failure < true <= self.failure
+        less = ratio * 1.001  # noise that is a thousandth short breaks it
         assert (
             stats.norm.cdf(less / 2 - epsilon / less)
             - math.exp(epsilon) * stats.norm.cdf(-less / 2 - epsilon / less)
-            > 0.3 * self.failure
+            > self.failure
         )
+
+    @pytest.mark.parametrize("failure", [1e-100, 1e-6, 0.4])
+    def test_guarantee_what_is_calibrated_fails_no_more_often_to_fifty_digits(self, failure):
+        """Against 50 digits: σ is never too small, and never above what it need be by 0.01 %."""
+        for epsilon in (1e-3, 0.1, 2.0, 40.0):
+            scale = float(
+                self.mechanism.calibrate(np.array(1.0), np.array(epsilon), np.array(failure))
+            )
+            with mpmath.workdps(50):
+                assert 0.999 * failure < failing(scale, epsilon) <= failure
+                assert failing(scale * 0.999, epsilon) > failure
+
+    @pytest.mark.parametrize("epsilon", [1e-15, 1e-12, 1e-9, 1.0, 700.0])
+    @pytest.mark.parametrize("failure", [5e-324, 1e-300, 1e-20, 1e-16, 1e-14])
+    def test_guarantee_what_floats_lose_is_never_spent(self, epsilon, failure):
+        """Where δ(ε) is a difference of numbers all but equal, or too small for all its digits."""
+        asked = map(np.array, (1.0, epsilon, failure))
+        with mpmath.workdps(60):
+            scale = float(self.mechanism.calibrate(*asked))
+            assert failing(scale, epsilon) <= failure
+            asked = map(np.array, (1.0, scale * 0.7, failure))
+            assert failing(scale * 0.7, float(self.mechanism.spent(*asked))) <= failure
+
+
+def failing(scale, epsilon):
+    """δ(ε) of a release that one record moves by 1."""
+    mu, e = 1 / mpmath.mpf(scale), mpmath.mpf(epsilon)
+    return mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
+
+
+class TestGaussianNeedsDelta:
+    mechanism = Gaussian()
 
     @pytest.mark.parametrize("failure", [0.0, 1.0, -1e-6, math.nan])
     def test_it_needs_a_delta(self, failure):

@@ -5,7 +5,7 @@ import pytest
 
 import agewise as aw
 from agewise.federation.client import refuse_shift
-from agewise.mixing import assumption, slot_delta
+from agewise.mixing import MIXINGS, assumption, slot_delta
 from agewise.process import Process
 
 CALM, BUSY = [[0.9, 0.1, 0], [0.05, 0.9, 0.05], [0, 0.2, 0.8]], np.full((3, 3), 1 / 3)
@@ -129,6 +129,18 @@ class TestMeasuredLaw(ProcessContract):
     other = measured(0.95)
 
 
+class TestLiftedChain(ProcessContract):
+    process = aw.LiftedChain(aw.MarkovChain(CALM, [0, 1, 2]), [0, 1, 1], [1, 2])
+    same = aw.LiftedChain(aw.MarkovChain(CALM, [7, 8, 9]), [0, 1, 1], [1, 2])
+    other = aw.LiftedChain(aw.MarkovChain(CALM, [0, 1, 2]), [0, 0, 1], [1, 2])
+
+
+class TestLiftedDay(ProcessContract):
+    process = aw.LiftedChain(aw.PeriodicChain([CALM, BUSY], [0, 1, 2]), [0, 1, 1], [1, 2])
+    same = aw.LiftedChain(aw.PeriodicChain([CALM, BUSY], [7, 8, 9]), [0, 1, 1], [1, 2])
+    other = aw.LiftedChain(aw.PeriodicChain([BUSY, CALM], [0, 1, 2]), [0, 1, 1], [1, 2])
+
+
 class MixingContract:
     method = None
     law = None
@@ -144,8 +156,6 @@ class MixingContract:
         assert (np.diff(values) <= 1e-12).all()
 
     def test_it_says_what_it_assumes(self):
-        from agewise.mixing import MIXINGS
-
         mixing = MIXINGS[self.method]
         assert mixing.name == self.method
         assert mixing.assumption.endswith(".")

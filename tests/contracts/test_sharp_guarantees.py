@@ -1,12 +1,20 @@
 """Ageing, exactly: against the table of the theory, random mechanisms and searches over priors."""
 
+import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.privacy.sharp import hockey_sticks
+from agewise.privacy.ageing import (
+    hockey_sticks,
+    measured_forward,
+    sharp_forward,
+    sharp_inverse,
+    worst_losses,
+)
 from enumeration import random_mechanism, true_loss
 from random_chains import random_chain, random_law
 
@@ -158,3 +166,102 @@ def test_limits_from_readings_are_limits_on_the_hockey_stick_too():
 def test_bad_input_is_refused(paper_chains, call, words):
     with pytest.raises(aw.InvalidInput, match=words):
         call(paper_chains[0])
+
+
+def exact_worst(rows, spent, off):
+    """The largest loss over all rows that are off by so much, over all sets of states, exactly."""
+    factor, off = mpmath.expm1(mpmath.mpf(spent)), mpmath.mpf(off)
+    chosen = itertools.product([0, 1], repeat=len(rows[0]))
+    sets = [[x for x, taken in enumerate(one) if taken] for one in chosen]
+    best = mpmath.mpf(0)
+    for (q, d), one in itertools.product(itertools.permutations(rows, 2), sets):
+        top, bottom = (mpmath.fsum(mpmath.mpf(row[x]) for x in one) for row in (q, d))
+        ratio = (1 + factor * top * (1 + off)) / (1 + factor * bottom * (1 - off))
+        best = max(best, mpmath.log(ratio))
+    return best
+
+
+def exact_stick(rows, target, off):
+    """The hockey-stick of order e^target in the same way."""
+    factor, off = mpmath.exp(mpmath.mpf(target)), mpmath.mpf(off)
+    return max(
+        mpmath.fsum(
+            max(mpmath.mpf(x) * (1 + off) - factor * mpmath.mpf(y) * (1 - off), 0)
+            for x, y in zip(q, d, strict=True)
+        )
+        for q, d in itertools.permutations(rows, 2)
+    )
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-9, 1e-3])
+@pytest.mark.parametrize("seed", range(12))
+def test_guarantee_rows_that_are_off_are_rounded_outward(seed, off):
+    """Rows off by as much as they may be, each to the worse side: never below, and hardly above."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 6))
+    rows = rng.dirichlet(np.ones(size), 3)
+    rows[0, rng.integers(size)] = 0
+    spent = 10 ** rng.uniform(-3, 1.2)
+    target = 10 ** rng.uniform(-3, 0)
+    found = float(worst_losses(rows, np.array(spent), off))
+    stick = float(hockey_sticks(rows[None], np.array([target]), np.array([off]))[0])
+    with mpmath.workdps(50):
+        loss, excess = exact_worst(rows, spent, off), exact_stick(rows, target, off)
+        assert loss <= found <= loss * (1 + 1e-9) + 1e-13
+        assert min(excess, 1) <= stick <= excess * (1 + 1e-9) + 1e-13
+
+
+def test_guarantee_the_tanh_law_is_rounded_outward():
+    """Both ways, in exact arithmetic, from minute losses to large ones."""
+    rng = np.random.default_rng(0)
+    for target, delta in zip(
+        10 ** rng.uniform(-6, 0.5, 200), rng.uniform(0.05, 0.99, 200), strict=True
+    ):
+        spent = float(sharp_inverse("cross_ratio", np.array([target]), np.array([delta]), None)[0])
+        with mpmath.workdps(40):
+            if math.isfinite(spent):
+                assert exact_tanh(spent, delta) <= target
+            aged = float(sharp_forward("cross_ratio", np.array(target), delta, None, 0.0))
+            true = exact_tanh(target, delta)
+            assert true <= aged <= true * (1 + 1e-12)
+
+
+def exact_tanh(spent, delta):
+    return 4 * mpmath.atanh(mpmath.mpf(delta) * mpmath.tanh(mpmath.mpf(spent) / 4))
+
+
+def exact_measured(spent, targets, limits):
+    """ln of the f at which k·E(f) = f − 1, E by chords between the limits, by halving."""
+    gain, points = mpmath.expm1(mpmath.mpf(spent)), [mpmath.exp(mpmath.mpf(t)) for t in targets]
+
+    def stick(f):
+        for (one, high), (other, low) in itertools.pairwise(zip(points, limits, strict=True)):
+            if f <= other:
+                return high + (mpmath.mpf(low) - mpmath.mpf(high)) * (f - one) / (other - one)
+        return mpmath.mpf(limits[-1])
+
+    low, high = mpmath.mpf(1), 2 + gain * limits[0]
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gain * stick(middle) > middle - 1 else (low, middle)
+    return mpmath.log(high)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_guarantee_limits_at_some_targets_bound_the_loss_and_are_rounded_up(seed):
+    """Against exact arithmetic, where the chord before, between or beyond the limits decides."""
+    rng = np.random.default_rng(seed)
+    rows = rng.dirichlet(np.ones(4), 4)
+    known = np.concatenate([[0.0], np.sort(rng.uniform(0.05, 1.2, 1 + seed % 4))])
+    copies = np.broadcast_to(rows, (len(known), 4, 4))
+    limits = hockey_sticks(copies, known, np.zeros(len(known))) + 0.01
+    places = set()
+    for spent in 10 ** rng.uniform(-2, 0.7, 12):
+        found = float(measured_forward(np.array(spent), known, limits))
+        assert found >= worst_losses(rows, np.array(spent), 0.0)
+        with mpmath.workdps(40):
+            true = exact_measured(spent, known.tolist(), limits.tolist())
+            assert true <= found <= true * (1 + 1e-11)
+        places.add(int(np.searchsorted(known, found)))
+    assert len(places) > 1
+    assert measured_forward(np.array(math.inf), known, limits) == math.inf

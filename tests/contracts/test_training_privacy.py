@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.privacy.failing import affordable_pair, composed_pair, gap_delta
-from agewise.terms import terms
+from agewise.privacy.composition import affordable_pair, composed_pair, gap_delta
+from parties import terms
 
 CHAIN = aw.MarkovChain([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]], [1, 2, 5])
 LEARNER = aw.Logistic([[1.0], [-1.5], [0.5]], [0, 1, 1], clip=0.5, rate=3.0)

@@ -8,7 +8,7 @@ import opendp.prelude as dp
 import pytest
 
 import agewise as aw
-from agewise.terms import terms
+from parties import terms
 
 dp.enable_features("contrib")
 
@@ -67,7 +67,7 @@ def test_guarantee_the_aged_loss_of_gaussian_vectors_is_within_the_target(learne
 
 def test_gaussian_releases_compose_at_least_as_opendp_says():
     """Two releases of one slot: the sum of ε's and δ's is never below OpenDP's composition."""
-    from agewise.mechanism import Gaussian
+    from agewise.privacy import Gaussian
 
     gaussian, failure = Gaussian(), 1e-6
     scales = [3.0, 5.0]

@@ -7,6 +7,7 @@ below, the first, second or third time that it comes there, and is then resumed 
 Prints one JSON document: a list of cases.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -17,35 +18,32 @@ from pathlib import Path
 import numpy as np
 
 import agewise as aw
-from agewise.federation.client import ClientAgent
-from agewise.federation.journal import RunFolder
-from agewise.federation.one_draw import DRAWS, OneDraw, ServerLedger
-from agewise.federation.server import Server
-from agewise.mechanism import Laplace
-from agewise.privacy.ledger import Ledger
+from agewise.privacy import Laplace
+from agewise.testing import killed_at, releases
 
-STEPS = {
-    "ledger created": (Ledger, "_begin"),
-    "records trained on": (ClientAgent, "train"),
-    "noise drawn": (ClientAgent, "_release"),
-    "event inserted": (Ledger, "_append"),
-    "release committed": (Ledger, "release"),
-    "upload received": (Server, "receive"),
-    "journal written": (RunFolder, "keep"),
-    "slot closed": (Server, "close"),
-    "settings written": (RunFolder, "write_settings"),
-    "document written": (RunFolder, "write"),
-}
-ONE_DRAW = {
-    "server's ledger created": (ServerLedger, "_begin"),
-    "run opened": (OneDraw, "open"),
-    "journal confirmed": (RunFolder, "sync"),
-    "server's noise drawn": (OneDraw, "_noised"),
-    "draw inserted": (ServerLedger, "_append"),
-    "draw committed": (OneDraw, "__call__"),
-    "upload received": (Server, "receive"),
-    "document written": (RunFolder, "write"),
-}
+DRAWS = "server.draws"
+STEPS = (
+    "ledger created",
+    "records trained on",
+    "noise drawn",
+    "event inserted",
+    "release committed",
+    "upload received",
+    "journal written",
+    "slot closed",
+    "settings written",
+    "document written",
+)
+ONE_DRAW = (
+    "server's ledger created",
+    "run opened",
+    "journal confirmed",
+    "server's noise drawn",
+    "draw inserted",
+    "draw committed",
+    "upload received",
+    "document written",
+)
 """The steps where the server adds the noise."""
 MOMENTS = ("before", "after")
 
@@ -56,21 +54,9 @@ def problem(noise):
     return aw.Problem(clients, aggregate_at=6, epsilon=0.5, capacity=2, noise=noise)
 
 
-def kill_at(step, moment, times):
-    """Arrange that this process kills itself there."""
-    owner, name = {**STEPS, **ONE_DRAW}[step]
-    plain, count = getattr(owner, name), itertools.count(1)
-
-    def hooked(*arguments, **named):
-        due = next(count) == times
-        if due and moment == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = plain(*arguments, **named)
-        if due:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(owner, name, hooked)
+def kill():
+    """End this process at once, as nobody can help."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def in_process(work):
@@ -87,11 +73,8 @@ def in_process(work):
 
 def recorded(folder):
     """What each ledger holds, as the bytes that were or will be sent."""
-    found = {}
-    for path in sorted((folder / "ledgers").glob("*.ledger")):
-        with aw.Ledger(path) as ledger:
-            found[path.stem] = [event.payload.decode() for event in ledger.events()]
-    return found
+    held = releases(folder / "ledgers").items()
+    return {name: [event.payload.decode() for event in events] for name, events in held}
 
 
 def drawn(folder):
@@ -103,14 +86,13 @@ def drawn(folder):
     return [event["aggregate"] for event in events if "aggregate" in event]
 
 
-def case(plan, folder, seed, **kill):
+def case(plan, folder, seed, **point):
     """One run, killed and resumed."""
 
     def begin():
-        if kill:
-            kill_at(**kill)
         rng = None if seed is None else np.random.default_rng(seed)
-        aw.run(plan, folder=folder, rng=rng)
+        with killed_at(**point, end=kill) if point else contextlib.nullcontext():
+            aw.run(plan, folder=folder, rng=rng)
 
     killed = in_process(begin)
     before, drawn_before = recorded(folder), drawn(folder)
@@ -128,7 +110,7 @@ def case(plan, folder, seed, **kill):
     else:
         model = aw.resume(folder).model
     return {
-        **kill,
+        **point,
         "killed": killed,
         "before": before,
         "after": recorded(folder),

@@ -122,6 +122,7 @@ SLIDERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SLIDERS)
 def test_each_slider_moves_its_numbers_to_those_of_the_command(watched, name, tmp_path):
     number, key = SLIDERS[name]
@@ -146,6 +147,7 @@ def test_each_slider_moves_its_numbers_to_those_of_the_command(watched, name, tm
     assert told["gap"] == watched.number("gap")
 
 
+@pytest.mark.slow
 def test_age_rounds_and_period_move_too(watched):
     page = watched.page
     watched.changed(lambda: page.check("#schedule-age"))
@@ -167,10 +169,11 @@ def test_age_rounds_and_period_move_too(watched):
     assert page.is_disabled("#rounds")
 
 
+@pytest.mark.slow
 def test_refused_values_show_the_message_and_no_numbers(watched):
     page = watched.page
     for name, value, words in (
-        ("epsilon", "0", "epsilon is 0.0; allowed: a finite number above 0"),
+        ("epsilon", "0", "epsilon is 0; allowed: a finite number above 0"),
         ("epsilon", "<b>", "epsilon is '<b>'"),
         ("memory", "2", "level.correlation is 2.0"),
     ):
@@ -190,6 +193,7 @@ def test_refused_values_show_the_message_and_no_numbers(watched):
     assert page.is_visible("#estimator")
 
 
+@pytest.mark.slow
 def test_scenario_plan_report_and_statement_can_be_taken_along(watched, browser, tmp_path):
     page = watched.page
     watched.changed(lambda: page.fill("#epsilon", "0.3"))
@@ -267,6 +271,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_wrong_files_get_one_message_and_nothing_else_happens(watched):
     page, before = watched.page, watched.number("gap")
     page.click("#own summary")
@@ -288,6 +293,7 @@ def test_wrong_files_get_one_message_and_nothing_else_happens(watched):
     assert watched.number("gap") == before
 
 
+@pytest.mark.slow
 def test_a_huge_file_is_refused_before_it_is_sent(watched):
     page = watched.page
     page.click("#own summary")
@@ -300,6 +306,7 @@ def test_a_huge_file_is_refused_before_it_is_sent(watched):
     assert not [url for url in watched.requests if "/readings" in url]
 
 
+@pytest.mark.slow
 def test_two_tabs_do_not_disturb_each_other(watched, address):
     second = watched.context.new_page()
     second.goto(f"{address}?source=london")
@@ -351,6 +358,7 @@ def test_everything_can_be_done_by_keyboard_alone(watched):
     assert "Privacy target" in label
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("shape", "width"), [("wide", 1280), ("narrow", 390)])
 def test_it_can_be_read_wide_and_narrow_light_and_dark(browser, address, shape, width, scheme):
@@ -382,6 +390,27 @@ def test_it_can_be_read_wide_and_narrow_light_and_dark(browser, address, shape, 
     assert over <= 0, "the page is wider than its window"
     one.page.screenshot(path=SHOTS / f"{shape}-{scheme}-all.png", full_page=True)
     one.close()
+
+
+@pytest.mark.slow
+def test_a_statement_outlives_an_update_of_the_same_choices(watched):
+    """A window that becomes narrow has its pictures drawn anew while the statement is written."""
+    page, held = watched.page, []
+    page.route("**/view?*", lambda route: held.append(route))  # noqa: PLW0108  (marked by Playwright)
+    with page.expect_request("**/view?*"):
+        page.set_viewport_size({"width": 390, "height": 900})
+    page.dispatch_event("#carry-out", "click")
+    page.wait_for_selector("#stated")
+    (update,) = held
+    update.continue_()
+    page.unroute("**/view?*")
+    watched.settled()
+    assert page.locator("#stated").count() == 1
+    assert page.is_disabled("#carry-out")
+    assert page.get_attribute("#save-report", "href").count("&statement=1") == 1
+    watched.changed(lambda: page.fill("#epsilon", "0.2"))  # other choices have another one
+    assert page.locator("#stated").count() == 0
+    assert page.is_enabled("#carry-out")
 
 
 CONTRAST = """() => {

@@ -18,10 +18,8 @@ import psutil
 import pytest
 
 import agewise as aw
-from agewise.federation.flower.deployment import init_deployment
-from agewise.federation.flower.membership import wait_for_nodes
 from agewise.federation.flower.node import write_node
-from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
+from deployments import bring_down, bring_up, init_deployment, read_state, wait_for_nodes
 
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)
@@ -91,6 +89,28 @@ def same_as(expected, result, federation):
         assert len(made) == 1, row.client
 
 
+@contextlib.contextmanager
+def configured(federation, problem, policy):
+    """The nodes have another scenario, which they read anew for every message."""
+    files = {}
+    for node in federation.nodes:
+        path = federation.folder / node.folder / "node.toml"
+        files[path] = path.read_text()
+        write_node(
+            path,
+            problem,
+            node.name,
+            records={"kind": "simulated", "seed": SEED},
+            policy=policy,
+            stand_in_seed=SEED,
+        )
+    try:
+        yield
+    finally:
+        for path, text in files.items():
+            path.write_text(text)
+
+
 def intruder(federation, tmp_path, name, *arguments):
     """A node that should not be let in, though it claims to be client 1."""
     config = federation.folder / federation.nodes[0].folder / "node.toml"
@@ -149,6 +169,7 @@ def test_guarantee_a_real_federation_gives_the_local_engines_model(federation, e
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -162,18 +183,10 @@ def test_guarantee_vectors_gaussian_noise_and_one_draw_give_the_local_engines_mo
     federation, tmp_path, changes
 ):
     problem = PROBLEM.replace(**changes)
-    plan, files = aw.plan(problem), {}
-    for node in federation.nodes:  # which a node reads anew for every message
-        path = federation.folder / node.folder / "node.toml"
-        files[path] = path.read_text()
-        records = {"kind": "simulated", "seed": SEED}
-        write_node(path, problem, node.name, records=records, policy=ANYTHING, stand_in_seed=SEED)
-    try:
+    plan = aw.plan(problem)
+    with configured(federation, problem, ANYTHING):
         result, _ = run(federation, tmp_path / "run", plan=plan)
         same_as(aw.run(plan, rng=np.random.default_rng(11)), result, federation)
-    finally:
-        for path, text in files.items():
-            path.write_text(text)
 
 
 def kill_when(condition, pid):
@@ -255,6 +268,7 @@ def test_guarantee_a_killed_superlink_comes_back_and_the_run_completes(
     assert read_state(federation)["processes"]["superlink"]["restarts"] >= 1
 
 
+@pytest.mark.slow
 def test_guarantee_an_interrupted_run_is_resumed_with_the_same_bytes(
     federation, expected, tmp_path
 ):
@@ -274,6 +288,7 @@ def test_guarantee_an_interrupted_run_is_resumed_with_the_same_bytes(
         ]
 
 
+@pytest.mark.slow
 def test_guarantee_a_refused_run_releases_nothing_and_is_resumed_once_repaired(
     federation, expected, tmp_path
 ):
@@ -290,6 +305,7 @@ def test_guarantee_a_refused_run_releases_nothing_and_is_resumed_once_repaired(
     same_as(expected, aw.resume(tmp_path / "run"), federation)
 
 
+@pytest.mark.slow
 def test_the_commands_find_a_deployment_however_it_is_spelled(tmp_path):
     """Laid out, brought up, looked at and taken down under four spellings of one folder."""
     (tmp_path / "here").mkdir()

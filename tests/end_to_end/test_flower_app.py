@@ -43,6 +43,7 @@ def releases(federation):
     return found
 
 
+@pytest.mark.slow
 def test_the_example_runs_and_wrong_configurations_end_with_their_exit_codes(federation):
     app = EXAMPLE / "aged"
     for arguments, code, word in (

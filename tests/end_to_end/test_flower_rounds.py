@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.federation.flower.deployment import init_deployment
-from agewise.federation.flower.membership import wait_for_nodes
-from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
-from agewise.federation.rounds import run_rounds
+from agewise import run_rounds
+from deployments import bring_down, bring_up, init_deployment, read_state, wait_for_nodes
 
 PROBLEM = aw.scenarios.for_ever()
 PLAN = aw.plan(PROBLEM)
@@ -44,9 +42,8 @@ def recorded(path):
 
 
 @pytest.mark.slow
-def test_guarantee_ten_rounds_give_the_local_engines_numbers_though_a_node_is_killed(
-    federation, tmp_path
-):
+def test_ten_rounds_give_the_local_engines_numbers_though_a_node_is_killed(federation, tmp_path):
+    """Numbers and ledgers; without processes `federation/flower/test_rounds_engine.py` has them."""
     killed = []
 
     def heard(one, _):
@@ -146,6 +143,7 @@ def main(grid, context):
 """
 
 
+@pytest.mark.slow
 def test_an_ordinary_app_follows_a_plan_over_rounds(federation, tmp_path):
     code = tmp_path / "ordinary"
     code.mkdir()

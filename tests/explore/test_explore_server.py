@@ -12,9 +12,10 @@ import xml.etree.ElementTree as ET
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from explorer import AGEWISE, explorer, meters
+from explorer import explorer, meters
 
 import agewise as aw
+import in_process
 from agewise.explore import server
 
 
@@ -173,9 +174,7 @@ def test_a_file_that_is_too_large_is_refused(monkeypatch, tmp_path):
 
 
 def run(*words):
-    return subprocess.run(
-        [AGEWISE, "explore", *words], capture_output=True, text=True, check=False, timeout=120
-    )
+    return in_process.command("explore", *words)
 
 
 def one_message(done, words):

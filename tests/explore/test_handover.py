@@ -1,25 +1,16 @@
 """The commands that write a page to hand over, and those that the explorer shows."""
 
 import json
-import subprocess
 from html.parser import HTMLParser
 
 import pytest
-from explorer import AGEWISE, meters
+from explorer import meters
 
 import agewise as aw
+import in_process
 from agewise.cli.schedules import slots_of_ages
 
-
-def run(*words, cwd):
-    return subprocess.run(
-        [AGEWISE, *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        encoding="utf-8",
-    )
+run = in_process.command
 
 
 class Loads(HTMLParser):

@@ -102,11 +102,11 @@ def test_many_rounds_leave_stated_laws_out_and_say_so(model):
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ({"epsilon": "0"}, "epsilon is 0.0; allowed: a finite number above 0"),
-        ({"epsilon": "-1"}, "epsilon is -1.0"),
+        ({"epsilon": "0"}, "epsilon is 0; allowed: a finite number above 0"),
+        ({"epsilon": "-1"}, "epsilon is -1"),
         ({"epsilon": "nan"}, "epsilon is nan"),
         ({"epsilon": "inf"}, "epsilon is inf"),
-        ({"epsilon": "much"}, "epsilon is 'much'; allowed: a number"),
+        ({"epsilon": "much"}, "epsilon is 'much'; allowed: a finite number above 0"),
         ({"records": "0"}, "records is 0; allowed: a whole number from 1"),
         ({"records": "1.5"}, "records is 1.5"),
         ({"records": "9" * 30}, "records is 1e+30"),
@@ -159,7 +159,9 @@ def test_delta_by_age_is_that_of_the_method(model, mixing):
     choices = model.read({"source": "london", "mixing": mixing})
     for client in aw.scenarios.london().clients:
         law = client.law if mixing == "own_law" else None
-        for age, value in enumerate(model.deltas(choices)[client.name]):
+        told = model.deltas(choices)[client.name]
+        assert len(told) == aw.scenarios.london().aggregate_at
+        for age, value in enumerate(told):
             assert value == pytest.approx(aw.delta(client.process, age, mixing, law), rel=1e-9)
 
 

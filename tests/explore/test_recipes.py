@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import in_process
 from agewise.explore.model import Model
 from agewise.explore.recipes import PICTURES, needs_file, recipe
 
@@ -89,9 +90,8 @@ def test_the_command_of_the_plan_gives_the_numbers_of_the_page(model, case, tmp_
     choices, source = ready(model, QUERIES[case], tmp_path)
     words = shlex.split(recipe("timeline", choices, source)[1])
     assert words[:2] == ["agewise", "plan"]
-    done = subprocess.run(
-        [AGEWISE, *words[1:], "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = in_process.command(*words[1:], "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     told, plan = json.loads(done.stdout), model.plan(choices)
     assert (tmp_path / "out" / "plan.png").exists()
     assert told["gap"] == plan.gap
@@ -114,6 +114,7 @@ def test_the_other_commands_run_as_they_stand(model, tmp_path):
     assert done.stdout.count('"nothing_collected"') == 2
     assert f'"gap": {model.plan(choices).gap!r}' in done.stdout
     for words in (ages, [*rounds, "--now", "2"]):
-        subprocess.run([AGEWISE, *words[1:]], cwd=tmp_path, capture_output=True, check=True)
+        done = in_process.command(*words[1:], cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "ages.png").exists()
     assert list(tmp_path.glob("runs/*/rounds.png"))

@@ -19,11 +19,34 @@ def test_a_factor_is_never_rounded_down(epsilon):
 def test_only_any_prior_says_whatever_somebody_believed(mixing):
     plan = aw.plan(aw.scenarios.common_level().replace(mixing=mixing))
     said = odds_sentence(plan)
-    assert said.startswith("Whatever somebody believed") == (mixing == "any_prior")
+    assert said.startswith("Whatever an adversary") == (mixing == "any_prior")
+    assert ("believed of a record's own part when it was collected" in said) == (
+        mixing == "any_prior"
+    )
     assert ("long run" in said) == (mixing in ("exact", "spectral"))
     assert ("stated law" in said) == (mixing == "own_law")
     assert "by at most a factor 1.11." in said
     assert any(one.startswith("ε assumes") for one in assumptions_of(plan))
+
+
+@pytest.mark.parametrize("mixing", ["exact", "any_prior"])
+def test_with_a_level_only_a_records_own_part_is_promised_to_whoever_knows_the_level(mixing):
+    problem = aw.scenarios.common_level().replace(mixing=mixing)
+    said = odds_sentence(aw.plan(problem))
+    assert "who knew the common level" in said
+    assert "the odds about its own part now" in said
+    assert said.endswith(
+        "compares the day with the same day had that part been another; "
+        "what is learnt of the common level is not covered."
+    )
+    collected = collected_sentence(aw.plan(problem))
+    assert collected.startswith("About a record's own part when it was collected, the factor is ")
+    alone = aw.plan(problem.replace(level=None))
+    plain = odds_sentence(alone) + collected_sentence(alone)
+    assert "the odds about its value now" in plain
+    assert "About the value that was collected" in plain
+    assert "level" not in plain
+    assert "own part" not in plain
 
 
 def test_the_factor_is_that_of_the_least_protected():
@@ -62,6 +85,7 @@ def test_what_epsilon_is_about_is_said():
     assert "this release" in odds_sentence(aw.plan(aw.scenarios.london()))
     assert "by itself" not in collected_sentence(aw.plan(aw.scenarios.london()))
     assert "all releases" in odds_sentence(aw.plan(forever.replace(rounds=2)))
+    forever = forever.replace(level=None)
     assert "value now" in odds_sentence(aw.plan(forever))
     moment = aw.plan(forever.replace(promise="every_moment"))
     assert "value at any time" in odds_sentence(moment)

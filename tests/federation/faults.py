@@ -9,11 +9,10 @@ import itertools
 import random
 from collections import defaultdict
 
-from clock import Clock
-
-from agewise.errors import AgewiseError
+from agewise import AgewiseError
+from agewise.federation import Reply
 from agewise.federation.client import refusal_reason
-from agewise.federation.engine import Reply
+from agewise.testing import Clock
 
 RETRY = 0.3
 """Seconds after which a message that was not answered is sent again."""

@@ -24,15 +24,13 @@ from faults import Crash, FaultyTransport, World
 from observer import Observer, Violation
 
 import agewise as aw
-from agewise import planning
-from agewise.errors import AgewiseError
+from agewise import AgewiseError, Plan, planning
 from agewise.federation import local, local_transport
 from agewise.federation import server as server_module
 from agewise.federation.journal import RunFolder
 from agewise.federation.one_draw import OneDraw
 from agewise.federation.server import Server
-from agewise.planning import Plan
-from agewise.privacy import ledger as ledgers
+from agewise.privacy import ledger_file as ledgers
 
 STATEMENTS = {"BEGIN": "begin", "INSERT INTO events": "insert", "COMMIT": "commit"}
 """The statements at which a ledger's writing can fail, and what a trace calls them."""
@@ -205,6 +203,7 @@ class Simulator:
         choices |= {"ledgers": place / "ledgers", "slot_seconds": 1.0}
         self.patch.setattr(local, "time", world.clock)
         self.patch.setattr(local_transport, "time", world.clock)
+        self.patch.setenv("AGEWISE_STATE", str(place / "state"))  # another machine for each seed
         place.mkdir(parents=True)
         try:
             for number in range(world.chance.choice([1, 1, 2])):

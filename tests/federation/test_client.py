@@ -2,24 +2,31 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.federation.client import (
+from agewise.federation import Order, SimulatedRecords
+from agewise.mechanism import MECHANISMS
+from agewise.mechanism.laplace import LARGEST_SCALE
+from agewise.privacy import BudgetExceeded, Ledger, LedgerDamaged, Policy
+from parties import (
+    ROOM,
+    BadMessage,
     ClientAgent,
     OrderRefused,
     Profile,
+    Server,
+    Upload,
+    announced_noise,
+    asked_noise,
     private_noise,
     refusal_reason,
     stand_in_noise,
 )
-from agewise.federation.messages import BadMessage, Order, Upload
-from agewise.federation.server import Server
-from agewise.federation.sources import SimulatedRecords
-from agewise.privacy.account import BudgetExceeded, Policy
-from agewise.privacy.ledger import Ledger, LedgerDamaged
+from parties import terms as terms_for
 
 PROBLEM = aw.scenarios.london().replace(mixing="exact", estimator="propagated")
 PLAN = aw.plan(PROBLEM)
@@ -50,6 +57,78 @@ def test_its_noise_and_claims_are_the_plans(index, calibration):
     assert upload.aged_epsilon == pytest.approx(planned.aged_epsilon, rel=1e-9)
     assert upload.aged_epsilon <= PROBLEM.epsilon
     assert upload.total_aged == upload.aged_epsilon
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_guarantee_its_noise_is_its_own_terms_or_the_orders_whichever_is_more(index):
+    """An order may fall short by the rounding of another machine; the release never does."""
+    order, own = order_for(index), agent(index)
+    needed = own.check(order).scale
+    for factor in (1 - 0.9 * ROOM, 1 - 1e-12, 1.0, 1 + 1e-12, 2.0):
+        asked = order.model_copy(update={"noise_scale": needed * factor})
+        drawn = asked_noise(asked, own.check(asked))
+        assert drawn.scale == max(needed, needed * factor)
+        sent = Upload.decode(own.answer(asked))
+        assert sent.noise_scale >= drawn.scale
+        assert sent.classical_epsilon <= drawn.epsilon
+        assert sent.aged_epsilon <= PROBLEM.epsilon
+
+
+def own_terms(mechanism, states=(20.0, 50.0, 100.0), estimator="plain"):
+    chain = aw.birth_death(0.3, 0.2, states)
+    failure = 1e-6 if mechanism == "gaussian" else 0.0
+    target = aw.Target(0.3, "exact", "formula", mechanism, failure)
+    return terms_for(aw.Client("a", chain), target, aw.Mean(), estimator, 3, 5)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("factor", [1.0, 1.7, 1e9, 1e140, 1e200, 1e305])
+def test_guarantee_what_a_server_is_to_draw_is_claimed_by_the_larger_of_two_maps(mechanism, factor):
+    """A little more than was asked for, as maps round up; and never nothing, however large."""
+    own = own_terms(mechanism)
+    asked = own.scale * factor
+    noised = announced_noise(np.zeros(1), own, asked, private=True)
+    assert asked < noised.scale <= asked * (1 + 1e-15) or noised.scale == LARGEST_SCALE[float]
+    assert noised.failure == own.classical_delta
+    mapped = min(noised.scale, 1e150)  # more would overflow in OpenDP's maps
+    both = (
+        MECHANISMS[mechanism].certified(own.sensitivity, mapped, own.classical_delta),
+        asked_spent(own, mapped),
+    )
+    assert noised.epsilon >= max(both)
+    assert 0 < noised.epsilon <= max(*both, 5e-324)
+    if factor == 1:
+        assert noised.epsilon <= own.classical_epsilon
+
+
+def asked_spent(own, scale):
+    reach, failure = np.asarray(own.sensitivity), np.asarray(own.classical_delta)
+    return float(MECHANISMS[own.target.mechanism].spent(reach, np.asarray(scale), failure))
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_what_depends_on_no_record_is_announced_at_no_cost(mechanism):
+    """A sensitivity of 0 spends neither ε nor δ; a small one does."""
+    own = replace(own_terms(mechanism), sensitivity=0.0)
+    noised = announced_noise(np.zeros(1), own, 3.0, private=True)
+    assert (noised.epsilon, noised.failure) == (0.0, 0.0)
+    least = replace(own, sensitivity=1e-100)
+    assert announced_noise(np.zeros(1), least, 3.0, private=True).failure == own.classical_delta
+
+
+def test_a_rehearsal_needs_no_ledger_and_lets_an_answered_run_answer_again(tmp_path):
+    """It raises what `answer` would: nothing, where the same bytes would be sent again."""
+    agent(0).rehearse(order_for(0))
+    policy = Policy(max_aged_epsilon=PROBLEM.epsilon)
+    with Ledger(tmp_path / "a.ledger") as ledger:
+        agent(2, ledger, policy).answer(order_for(2))
+        agent(2, ledger, policy).rehearse(order_for(2))
+        with pytest.raises(BudgetExceeded):
+            agent(2, ledger, policy).rehearse(order_for(2).model_copy(update={"run": "second"}))
+        assert ledger.verify() == 1
+    nothing = Policy(max_aged_epsilon=PROBLEM.epsilon / 2)
+    with pytest.raises(BudgetExceeded):
+        agent(2, None, nothing).rehearse(order_for(2))
 
 
 def test_guarantee_it_refuses_less_noise_than_its_own_terms_ask_for():
@@ -200,4 +279,4 @@ def test_messages_come_back_as_they_went():
     with pytest.raises(BadMessage, match="malformed"):
         Upload.decode(order.encode())
     with pytest.raises(BadMessage, match="version"):
-        Order.decode(order.encode().replace(b'"version":3', b'"version":2'))
+        Order.decode(order.encode().replace(b'"version":4', b'"version":2'))

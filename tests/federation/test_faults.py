@@ -11,13 +11,10 @@ import pytest
 from observer import Violation
 from simulator import STATEMENTS, STEPS, Simulator
 
-from agewise.federation.client import ClientAgent
-from agewise.federation.one_draw import OneDraw
-from agewise.federation.server import Server
-from agewise.federation.uploads import Uploads
-from agewise.privacy.ledger import Ledger
+from agewise.privacy import Ledger
+from parties import ClientAgent, OneDraw, Server, Uploads
 
-SEEDS = 1_000
+SEEDS = 300
 BLOCK = 100
 MANY = 100_000
 LARGE_BLOCK = 1_000

@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.federation.client import ClientAgent, OrderRefused, Profile, private_noise
-from agewise.federation.messages import Order, Upload
-from agewise.federation.profile import own_policy
-from agewise.federation.sources import SimulatedRecords
-from agewise.privacy.account import BudgetExceeded, Policy
-from agewise.privacy.ledger import Ledger
-from agewise.terms import terms
+from agewise.federation import Order, SimulatedRecords
+from agewise.privacy import BudgetExceeded, Ledger, Policy
+from parties import ClientAgent, OrderRefused, Profile, Upload, own_policy, private_noise, terms
 
 CHAIN = aw.birth_death(0.1, 0.2, [20, 50, 100, 200])
 PROBLEM = aw.Problem(
@@ -135,11 +131,37 @@ def test_a_smaller_limit_on_each_release_holds_against_the_plan():
 def test_what_it_allows_itself_if_nothing_is_said():
     north = PROBLEM.clients[0]
     ever = PROBLEM.replace(promise="every_moment")
-    affordable = aw.affordable_epsilon(CHAIN, 10, 0.1)
+    affordable = aw.per_release_epsilon(CHAIN, 10, 0.1, promise="every_moment")
     policy = own_policy(north, ever)
     assert (policy.max_aged_epsilon, policy.promise, policy.every) == (0.1, "every_moment", 10)
     assert policy.max_release_epsilon == pytest.approx(affordable, rel=1e-6)
     assert own_policy(north, PROBLEM.replace(rounds=1, every=None)) == Policy(0.1)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"estimator": "propagated", "mixing": "any_prior"},
+        {"estimator": "best", "level": aw.Level(loading=4.0, correlation=0.9)},
+    ],
+    ids=["propagated", "level"],
+)
+def test_what_it_allows_itself_lets_every_plan_of_its_own_through(choices):
+    """Where what is released differs from slot to slot, so does the ε that a target affords."""
+    chains = [aw.birth_death(0.1 + 0.05 * k, 0.2, [10.0, 20.0, 50.0]) for k in range(3)]
+    problem = aw.Problem(
+        [aw.Client(f"c{k}", one, samples=20 + 10 * k) for k, one in enumerate(chains)],
+        aggregate_at=4,
+        epsilon=0.7,
+        rounds=None,
+        every=4,
+        promise="every_moment",
+        **choices,
+    )
+    for slots in ([4, 4, 4], [1, 3, 2]):
+        result = aw.run_rounds(aw.price(problem, slots), rounds=2)
+        assert all(one.epsilon <= 0.7 for one in result.rounds)
+        assert not any(one.missing for one in result.rounds)
 
 
 def test_an_event_knows_what_it_tells_apart():

@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.federation.checking_rounds import check_rounds
-from agewise.federation.files import ledger_file
-from agewise.federation.local import LocalTransport
-from agewise.federation.rounds import resume_rounds, run_rounds
-from agewise.federation.sources import RoundRecords
-from agewise.privacy.ledger import Ledger
+from agewise import resume_rounds, run_rounds
+from agewise.federation import check_rounds
+from agewise.testing import Killed, releases
+from parties import LocalTransport, RoundRecords
 
 FOR_EVER = aw.plan(aw.scenarios.for_ever().replace(level=None))
-
-
-class Killed(BaseException):
-    """What a kill looks like from inside."""
 
 
 def burning(fuse, least, most):
@@ -36,8 +30,7 @@ def burning(fuse, least, most):
 
 
 def events_of(folder, name="client 1"):
-    with Ledger(ledger_file(folder / "ledgers", name)) as ledger:
-        return ledger.events()
+    return releases(folder / "ledgers").get(name, [])
 
 
 def seeded(seed=1):
@@ -66,34 +59,6 @@ def test_rounds_go_on_and_the_promise_is_kept(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("noise", ["client", "server"])
-def test_guarantee_a_kill_in_any_round_changes_nothing(tmp_path, noise):
-    plan = aw.plan(FOR_EVER.problem.replace(noise=noise, estimator="plain"))
-    whole = run_rounds(plan, seeded(), rounds=5, folder=tmp_path / "whole")
-    steps = []
-    run_rounds(plan, seeded(), rounds=5, watch=lambda *step: steps.append(step))
-    folder = tmp_path / "killed"
-    fuse, third = np.random.default_rng(3), len(steps) // 3
-
-    kills = 0
-    try:
-        result = run_rounds(plan, seeded(), rounds=5, folder=folder, watch=burning(fuse, 1, third))
-    except Killed:
-        kills, result = 1, None
-    while result is None:
-        try:
-            result = resume_rounds(folder, watch=burning(fuse, 1, third) if kills < 8 else None)
-        except Killed:
-            kills += 1
-    assert kills >= 2
-    strip = [dataclasses.replace(one, run="") for one in result.rounds]
-    assert strip == [dataclasses.replace(one, run="") for one in whole.rounds]
-    for name in ("client 1", "client 2", "client 3"):
-        one, other = events_of(folder, name), events_of(tmp_path / "whole", name)
-        keys = [(e.collect_at, e.classical_epsilon, e.scale) for e in one]
-        assert keys == [(e.collect_at, e.classical_epsilon, e.scale) for e in other]
-
-
 @pytest.mark.slow
 def test_guarantee_a_year_with_kills_is_accounted_for_exactly(tmp_path):
     plan, fuse = FOR_EVER, np.random.default_rng(5)
@@ -113,7 +78,7 @@ def test_guarantee_a_year_with_kills_is_accounted_for_exactly(tmp_path):
         events = events_of(folder, client.name)
         assert len(events) == 365
         assert [e.collect_at for e in events] == [10 * n + one.collect_at for n in range(365)]
-        bound = aw.steady_epsilon(client.process, 10, events[-1].classical_epsilon, one.age)
+        bound = aw.continual_epsilon(client.process, 10, events[-1].classical_epsilon, one.age)
         assert bound <= 0.1 * (1 + 1e-6)
     assert max(one.epsilon for one in result.rounds) <= 0.1 * (1 + 1e-9)
     worst = max(FOR_EVER.classical_epsilons)
@@ -137,7 +102,9 @@ def test_whoever_misses_a_round_is_not_in_it_and_the_estimate_goes_on(tmp_path):
     assert result.rounds[-1].estimate_gap > everybody.rounds[-1].estimate_gap
 
 
+@pytest.mark.slow
 def test_mean_losses_are_as_promised():
+    """The quick twin is in `end_to_end/test_promised_losses.py`: estimates from many rounds."""
     plan = aw.plan(FOR_EVER.problem.replace(epsilon=5.0))
     result = run_rounds(plan, seeded(2), rounds=60)
     losses = [(one.estimate[0] - one.truth[0]) ** 2 for one in result.rounds]
@@ -359,22 +326,6 @@ def test_rounds_without_anybody_publish_what_is_known(tmp_path):
     path = tmp_path / "run" / "00002" / "round.json"
     path.write_text(path.read_text().replace('"estimate_gap": ', '"estimate_gap": 1'))
     assert check_rounds(tmp_path / "run").differences
-
-
-@pytest.mark.parametrize("fuse", range(6))
-def test_guarantee_kills_in_rounds_with_turns_change_nothing(tmp_path, fuse):
-    straight = run_rounds(TURNS, seeded(), rounds=5)
-    with pytest.raises(Killed):
-        run_rounds(
-            TURNS,
-            seeded(),
-            rounds=5,
-            folder=tmp_path / "run",
-            watch=burning(np.random.default_rng(fuse), 1, 20),
-        )
-    resumed = resume_rounds(tmp_path / "run")
-    assert [one.estimate for one in resumed.rounds] == [one.estimate for one in straight.rounds]
-    assert len(events_of(tmp_path / "run")) == 3
 
 
 def test_nobody_of_that_name_can_be_dropped():

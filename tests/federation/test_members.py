@@ -8,16 +8,10 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.federation import sources
-from agewise.federation.checking import check_run
-from agewise.federation.client import OrderRefused
-from agewise.federation.files import ledger_file
-from agewise.federation.journal import SETTINGS
-from agewise.federation.local import LocalRun
-from agewise.federation.settings import Settings
-from agewise.federation.sources import SimulatedRecords, client_generator, present_mean
+from agewise.federation import SimulatedRecords, check_run, sources
 from agewise.learning import average, averages
-from agewise.privacy.ledger import Ledger
+from agewise.privacy import Ledger
+from parties import LocalRun, OrderRefused, Settings, client_generator, present_mean
 
 STATES = [20, 50, 100, 200]
 CHAIN = aw.birth_death(0.2, 0.3, STATES)
@@ -96,7 +90,7 @@ def test_the_loss_is_that_of_simulated_members(estimator):
 
 def test_each_member_has_the_account_and_the_statement_says_so(tmp_path):
     result = aw.run(PLAN, folder=tmp_path / "run")
-    with Ledger(ledger_file(tmp_path / "run" / "ledgers", "north")) as ledger:
+    with Ledger(tmp_path / "run" / "ledgers" / "north.ledger") as ledger:
         (event,) = ledger.events()
     assert (event.members, event.sensitivity) == (40, pytest.approx(180 / 30))
     assert event.aged_epsilon <= 0.5
@@ -167,50 +161,6 @@ def test_rounds_of_gateways(tmp_path):
     assert max(losses) < 25 * plan.gap
     alone = aw.plan(separate(problem))
     assert plan.gap == pytest.approx(alone.gap, rel=1e-9)
-
-
-class Killed(BaseException):
-    """What a kill looks like from inside."""
-
-
-@pytest.mark.parametrize("first", [0, 5, pytest.param(10, marks=pytest.mark.slow, id="200 in all")])
-def test_guarantee_kills_lose_nothing_and_spend_nothing_twice(tmp_path, monkeypatch, first):
-    fuse, resumed = np.random.default_rng(first), 0
-    for number in range(first, 200 if first == 10 else first + 5):
-        folder = tmp_path / f"{number}"
-        left = int(fuse.integers(1, 12))
-
-        def watch(*_):
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Killed
-
-        sent, released = {}, Ledger.release
-
-        def release(self, key, make, *rest, sent=sent, released=released):
-            event = released(self, key, make, *rest)
-            assert sent.setdefault((event.client, key), event.payload) == event.payload
-            if fuse.random() < 0.3:
-                raise Killed
-            return event
-
-        monkeypatch.setattr(Ledger, "release", release)
-        try:
-            aw.run(PLAN, folder=folder, watch=watch)
-        except Killed:
-            monkeypatch.setattr(Ledger, "release", released)
-            if not (folder / SETTINGS).exists():
-                continue
-            resumed += 1
-            aw.resume(folder)
-        monkeypatch.setattr(Ledger, "release", released)
-        for client in ("north", "south"):
-            with Ledger(ledger_file(folder / "ledgers", client)) as ledger:
-                (event,) = ledger.events()
-            assert sent.get((client, event.key), event.payload) == event.payload
-        assert check_run(folder).differences == ()
-    assert resumed
 
 
 def test_orders_for_other_members_are_refused():

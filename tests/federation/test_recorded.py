@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import agewise as aw
-from agewise.federation.sources import load_readings
+from parties import load_readings
 
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)

@@ -7,13 +7,12 @@ import polars as pl
 import pytest
 
 import agewise as aw
-from agewise.federation.client import ClientAgent, OrderRefused, Profile, private_noise
-from agewise.federation.server import Server
-from agewise.federation.sources import SimulatedRecords, load_readings
+from agewise.calibration import slot_table
+from agewise.federation import SimulatedRecords
+from agewise.privacy import Ledger
 from agewise.privacy.account import Event, enforce, now, total_of
-from agewise.privacy.ledger import Ledger
-from agewise.terms import slot_table
 from attacks import aged_by_program, backward
+from parties import ClientAgent, OrderRefused, Profile, Server, load_readings, private_noise
 from random_problems import achieved_epsilon
 
 LONDON = aw.scenarios.london()
@@ -127,7 +126,7 @@ def test_a_tight_claim_includes_rounding():
         [aw.Client("c", chain, samples=10_000)], 2, 0.1, calibration="tight", estimator="plain"
     )
     table = slot_table(problem.clients[0], problem)
-    claimed = achieved_epsilon(problem.clients[0], problem, table, 0)
+    claimed = achieved_epsilon(table, 0)
     moved = np.mean([1e9] * 10_000) - np.mean([1e9] * 9_999 + [1e9 + 1e-4])
     assert claimed <= 0.1
     assert claimed >= 0.99 * min(0.1, abs(moved) / table.scale[0] * table.delta[0])

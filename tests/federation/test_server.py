@@ -1,17 +1,16 @@
 """The server machine: what it accepts, what it rejects, and what it does about the missing."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.federation.client import ClientAgent, Profile, private_noise, stand_in_noise
-from agewise.federation.happened import Step, Steps
-from agewise.federation.server import Server
-from agewise.federation.sources import SimulatedRecords
-from agewise.privacy.account import Policy
-from agewise.privacy.ledger import Ledger
+from agewise.federation import SimulatedRecords
+from agewise.federation.followed import carried_out
+from agewise.privacy import Ledger, Policy
+from parties import ClientAgent, Profile, Server, Step, Steps, private_noise, stand_in_noise
 
 PROBLEM = aw.scenarios.slow_and_fast().replace(estimator="propagated")
 PLAN = aw.plan(PROBLEM)
@@ -105,7 +104,7 @@ def test_odd_uploads_are_rejected_counted_and_change_nothing(change, reason):
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"x" * (2**20 + 1), b'{"version": 3}']
+    "payload", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"x" * (2**20 + 1), b'{"version": 4}']
 )
 def test_rubbish_is_malformed(payload):
     server = Server(PLAN, "run")
@@ -299,9 +298,9 @@ def test_a_failure_that_is_taken_back_is_rebuilt_from_the_inputs():
 def test_what_was_carried_out_is_priced_even_above_the_capacity():
     """Slots that lie behind cannot be refused any more."""
     plan = aw.plan(aw.scenarios.london().replace(capacity=1))
-    server = Server(plan, "r")
     clients = list(plan.problem.clients)
-    done = server._carried_out(clients, (1 / 3,) * 3, {c.name: 3 for c in clients})
+    received = SimpleNamespace(collected=lambda: {c.name: 3 for c in clients})
+    done = carried_out(plan, plan.problem, clients, (1 / 3,) * 3, received)
     assert (done.collect_at, done.method) == ([3, 3, 3], "carried out")
     assert done.problem.capacity is None
 

@@ -11,18 +11,29 @@ import numpy as np
 import pytest
 
 import agewise as aw
+from agewise.federation import (
+    SimulatedRecords,
+    check_run,
+    local,
+    local_transport,
+    seeding,
+    sources,
+    together,
+)
 from agewise.federation import client as client_side
-from agewise.federation import local, local_transport, seeding, sources, together
-from agewise.federation.checking import check_run
-from agewise.federation.files import ledger_file
-from agewise.federation.journal import SETTINGS, Settings
-from agewise.federation.local import LocalRun, LocalTransport
 from agewise.federation.seeding import Seeds, client_generator
-from agewise.federation.sources import Simulated, SimulatedRecords, drawn_of_each, present_sum
 from agewise.learning import averages
-from agewise.mechanism.laplace import Laplace
-from agewise.privacy.accounts import Accounts
-from agewise.privacy.ledger import Ledger
+from agewise.privacy import Laplace, Ledger
+from parties import (
+    SETTINGS,
+    Accounts,
+    LocalRun,
+    LocalTransport,
+    Settings,
+    Simulated,
+    drawn_of_each,
+    present_sum,
+)
 from random_problems import random_problem
 
 
@@ -113,15 +124,15 @@ PLAN = aw.plan(aw.Problem(CLIENTS, aggregate_at=4, epsilon=0.5))
 
 def test_noise_of_many_drawn_at_once_has_the_scale_of_each(monkeypatch):
     """With power: a scale a third off fails."""
-    same = [aw.Client(f"client {i}", CHAIN, samples=10) for i in range(4000)]
+    same = [aw.Client(f"client {i}", CHAIN, samples=10) for i in range(1500)]
     plan = aw.plan(aw.Problem(same, aggregate_at=1, epsilon=0.5))
     run, _, _ = carried_out(plan, monkeypatch, alone=False, stand_in=False)
     sent = np.array([run.server.received[c.name][0].value[0] for c in same])
     means = np.array([SimulatedRecords(c, 5).collect(1, 10).mean() for c in same])
     scale = plan.assignments[0].noise_scale
     off = np.abs(sent - means) / scale  # exponential, of mean 1
-    assert abs(off.mean() - 1) < 4 / np.sqrt(len(same)) < 0.3 / 4
-    assert abs(np.mean(sent > means) - 0.5) < 4 * 0.5 / np.sqrt(len(same))
+    assert abs(off.mean() - 1) < 5 / np.sqrt(len(same)) < 0.3 / 2
+    assert abs(np.mean(sent > means) - 0.5) < 5 * 0.5 / np.sqrt(len(same))
 
 
 def test_one_file_holds_what_a_file_each_would(tmp_path, monkeypatch):
@@ -134,7 +145,7 @@ def test_one_file_holds_what_a_file_each_would(tmp_path, monkeypatch):
     with Accounts(tmp_path / "all.ledger") as accounts:
         assert accounts.verify() == len(CLIENTS)
         for client in CLIENTS[:20]:
-            with Ledger(ledger_file(tmp_path / "each", client.name)) as own:
+            with Ledger(tmp_path / "each" / f"{client.name}.ledger") as own:
                 assert accounts.of(client.name).events() == own.events()
 
 
@@ -326,17 +337,20 @@ def killed_after(folder, seconds):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
-@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wanted", [2, pytest.param(60, marks=pytest.mark.slow)])
 def test_guarantee_kills_of_batches_lose_nothing_and_spend_nothing_twice(
-    tmp_path, monkeypatch, kills
+    tmp_path, monkeypatch, wanted
 ):
+    """Killed at any moment, until so many runs were cut off between their start and their end."""
     aw.run(PLAN)  # loads OpenDP before anything is measured
     monkeypatch.setattr(local_transport, "BATCH", 10)
     begun = time.perf_counter()
     aw.run(PLAN, folder=tmp_path / "whole")
     whole = time.perf_counter() - begun
-    rng, resumed = np.random.default_rng(kills), 0
-    for number in range(kills):
+    rng, resumed = np.random.default_rng(wanted), 0
+    for number in range(50 * wanted):
+        if resumed == wanted:
+            break
         folder = tmp_path / f"{number}"
         before = killed_after(folder, float(rng.uniform(0, whole)))
         if not (folder / SETTINGS).exists() or (folder / "record.json").exists():
@@ -348,10 +362,9 @@ def test_guarantee_kills_of_batches_lose_nothing_and_spend_nothing_twice(
             events = accounts.events()
         assert sorted(event.client for event in events) == sorted(c.name for c in CLIENTS)
         assert {e.client: e.payload for e in events if e.client in before} == before
-        if number % 10 == 0:
+        if resumed % 5 == 1:
             assert check_run(folder).differences == ()
-    if kills == 200:
-        assert resumed > 50
+    assert resumed == wanted
 
 
 def test_sources_with_seeds_of_their_own_are_asked_themselves():

@@ -3,87 +3,75 @@
 import math
 
 import pytest
-from clock import Clock
 from faults import FaultyTransport, World
 from observer import Observer
-from transport_contract import PLAN, SLOW, TransportContract
 
 import agewise as aw
-from agewise.federation import local, local_transport
-from agewise.federation.files import ledger_file
-from agewise.federation.journal import Settings
-from agewise.federation.local import LocalTransport
+from agewise.federation import local
+from agewise.testing import Clock, TransportContract, releases
+from parties import LocalTransport, Settings
+
+PLAN = aw.plan(TransportContract.problem)
 
 
 class InProcess(TransportContract):
-    @pytest.fixture(autouse=True)
-    def place(self, tmp_path):
-        self.folder = tmp_path
-        settings = Settings(run="run", seed=7, stand_in=False, ledgers=str(tmp_path))
-        self.run = local.LocalRun(PLAN, settings, None, None)
+    def released(self, folder, name):
+        return [event.payload for event in releases(folder).get(name, [])]
 
-    def released(self, name):
-        path = ledger_file(self.folder, name)
-        if not path.exists():
-            return []
-        with aw.Ledger.read(path) as ledger:
-            return [event.payload for event in ledger.events()]
-
-    def answering(self, troubles, pass_time):
+    def answering(self, folder, troubles, pass_time):
         """What clients do with an order, whoever brings it."""
+        settings = Settings(run="run", seed=7, stand_in=False, ledgers=str(folder))
+        run = local.LocalRun(PLAN, settings, None, None)
 
         def answer(order):
             if troubles.get(order.client) == "refuses":
                 raise aw.BudgetExceeded("spent")
             if troubles.get(order.client) == "slow":
-                pass_time(SLOW)
-            return self.run.answer(order)
+                pass_time(self.slow)
+            return run.answer(order)
 
         return answer
 
 
+def silent(troubles):
+    return [name for name, trouble in troubles.items() if trouble == "silent"]
+
+
 class TestWallClock(InProcess):
-    @pytest.fixture
-    def make(self, monkeypatch):
-        clock = Clock()
-        monkeypatch.setattr(local_transport, "time", clock)
+    @pytest.fixture(autouse=True)
+    def _clock(self):
+        with Clock().kept_by() as self.clock:
+            yield
 
-        def make(troubles):
-            silent = [name for name, trouble in troubles.items() if trouble == "silent"]
-            return LocalTransport(self.answering(troubles, clock.sleep), "wall", silent)
-
-        return make
+    def make(self, folder, troubles):
+        answer = self.answering(folder, troubles, self.clock.sleep)
+        return LocalTransport(answer, "wall", silent(troubles))
 
 
 class TestVirtualClock(InProcess):
-    @pytest.fixture
-    def make(self):
-        def make(troubles):
-            silent = [name for name, trouble in troubles.items() if trouble == "silent"]
+    def make(self, folder, troubles):
+        def pass_time(seconds):
+            made.wait(made.now() + seconds)
 
-            def pass_time(seconds):
-                made.wait(made.now() + seconds)
-
-            made = LocalTransport(self.answering(troubles, pass_time), "virtual", silent)
-            return made
-
-        return make
+        answer = self.answering(folder, troubles, pass_time)
+        made = LocalTransport(answer, "virtual", silent(troubles))
+        return made
 
 
 class TestFaultless(InProcess):
     """The simulator's network, in a world without faults."""
 
-    @pytest.fixture
-    def make(self):
-        world = World(0)
-        world.left = 0
-        observer = Observer(world, PLAN, self.folder, math.inf)
-        observer.account = lambda _: None  # which is for chains that start from their own law
+    @pytest.fixture(autouse=True)
+    def _observer(self, tmp_path):
+        self.world = World(0)
+        self.world.left = 0
+        self.observer = Observer(self.world, PLAN, tmp_path, math.inf)
+        self.observer.account = lambda _: None  # which is for chains that start from their own law
+        yield
+        self.observer.close()
 
-        def make(troubles):
-            for name, trouble in troubles.items():
-                world.down[name] = math.inf if trouble == "silent" else 0.0
-            return FaultyTransport(world, observer, self.answering(troubles, world.pass_time))
-
-        yield make
-        observer.close()
+    def make(self, folder, troubles):
+        for name, trouble in troubles.items():
+            self.world.down[name] = math.inf if trouble == "silent" else 0.0
+        answer = self.answering(folder, troubles, self.world.pass_time)
+        return FaultyTransport(self.world, self.observer, answer)

@@ -9,12 +9,8 @@ import pytest
 
 import agewise as aw
 from agewise.documents import with_rows
-from agewise.federation.checking import check_run
-from agewise.federation.local import LocalRun
-from agewise.federation.messages import Upload
-from agewise.federation.server import Server
-from agewise.federation.settings import Settings
-from agewise.federation.uploads import Received, Uploads
+from agewise.federation import check_run
+from parties import LocalRun, Received, Server, Settings, Upload, Uploads
 
 NAMES = ["plain", 'quo"ted', "back\\slash", "Île é 漢字", '","value":[]', "client"]
 CHAIN = aw.birth_death(0.2, 0.3, [20, 50, 100, 200])
@@ -68,6 +64,13 @@ def test_a_journal_brings_them_back():
     again = Uploads.from_entry(json.loads(json.dumps(one.to_entry())))
     assert again.payloads == one.payloads
     assert again.hashes == one.hashes
+
+
+def test_a_journal_of_the_first_such_version_brings_them_back_too():
+    one = uploads()
+    entry = one.to_entry() | {"values": one.rows.tolist()}
+    again = Uploads.from_entry(json.loads(json.dumps(entry)))
+    assert again.payloads == one.payloads
 
 
 def one_by_one(made, several):

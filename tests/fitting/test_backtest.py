@@ -8,11 +8,9 @@ import pytest
 from test_fit import CHAIN, LONDON, readings, walk
 
 import agewise as aw
+from agewise import fit, read_readings
+from agewise.fitting import Replayed, given_states, pool_replays, replay_plans
 from agewise.fitting.adversary import _judge, _Watched, replay_adversary, weigh_adversary
-from agewise.fitting.backtest import Replayed, pool_replays, replay_plans
-from agewise.fitting.fit import fit
-from agewise.fitting.states import given_states
-from agewise.readings import read_readings
 
 SCHEMES = ["nothing collected", "classical, fresh", "plain", "propagated", "best", "random"]
 
@@ -36,7 +34,10 @@ def test_losses_on_readings_that_keep_to_the_law_are_as_promised():
         assert not row.missed
 
 
-def test_what_is_expected_over_the_noise_is_what_runs_of_the_engine_come_to():
+@pytest.mark.parametrize(
+    ("draws", "off"), [(5, 0.3), pytest.param(16, 0.2, marks=pytest.mark.slow)]
+)
+def test_what_is_expected_over_the_noise_is_what_runs_of_the_engine_come_to(draws, off):
     found = readings(walk(12, 60, seed=3))
     states = given_states([10, 20], found.values)
     problem = aw.Problem([aw.Client("all", CHAIN, samples=12)], 4, 0.5)
@@ -48,13 +49,13 @@ def test_what_is_expected_over_the_noise_is_what_runs_of_the_engine_come_to():
             {"all": found.entities},
             first_slot=5,
             rng=np.random.default_rng(1),
-            draws=draws,
+            draws=count,
         )
-        for draws in (0, 16)
+        for count in (0, draws)
     )
     assert rows[0].mean_loss == drawn[0].mean_loss  # nothing collected needs no noise
     for expected, one in zip(rows[1:], drawn[1:], strict=True):
-        assert one.mean_loss == pytest.approx(expected.mean_loss, rel=0.25), one
+        assert one.mean_loss == pytest.approx(expected.mean_loss, rel=off), one
         assert one.promised == expected.promised
     assert next(row for row in rows if row.scheme == "best").beyond_best == 0
 
@@ -132,7 +133,9 @@ def test_guarantee_a_habit_breaks_the_chains_claim_and_not_the_measured_one(
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_true_chain_keeps_its_own_claim(attack):
     """The demonstration must not condemn a claim that is true."""
-    for one in attacked(walk(40, 400, seed=2), attack=attack):
+    found = attacked(walk(40, 400, seed=2), attack=attack)
+    assert {one.claim for one in found} == {"measured", "chain"}
+    for one in found:
         assert not one.too_good, one
 
 
@@ -187,8 +190,10 @@ def test_tails_are_weighed_for_two_states_only():
 def test_a_true_claim_stands_where_all_move_together():
     values = np.repeat(walk(1, 400, seed=2), 40, axis=0)  # every household the same
     values[:, ::3] = walk(40, 400, seed=3)[:, ::3]
-    for attack in attacked(values):
-        assert not attack.too_good, attack
+    found = attacked(values)
+    assert {one.claim for one in found} == {"measured", "chain"}
+    for one in found:
+        assert not one.too_good, one
 
 
 def test_one_exposed_household_among_many_is_found():
@@ -203,10 +208,11 @@ def test_one_exposed_household_among_many_is_found():
     assert naive.too_good
 
 
-def test_a_true_claim_about_the_population_stands_though_households_differ():
+@pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_true_claim_about_the_population_stands_though_households_differ(times):
     """Half of them keep what they had, half turn it round: only who knows which is which gains."""
     rng = np.random.default_rng(4)
-    for _ in range(4):
+    for _ in range(times):
         high = np.zeros((40, 400 * 24), dtype=bool)
         for day in range(400):
             now = rng.random(40) < 0.5
@@ -247,6 +253,7 @@ def test_an_adversary_needs_somebody_to_watch():
         replay_adversary(made, before, week, first_slot=5)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
 @pytest.mark.parametrize(("adversary", "each"), [("household", True), ("population", False)])
 def test_london_households_keep_the_measured_claim_only(adversary, each):

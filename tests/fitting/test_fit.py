@@ -3,10 +3,7 @@
 import doctest
 import inspect
 import json
-import os
 import re
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,16 +13,14 @@ import pytest
 
 import agewise as aw
 import in_process
-from agewise import cli
+from agewise import cli, fit, read_readings
 from agewise.cli.backtesting import backtest
 from agewise.cli.fitting import fit_command
+from agewise.fitting import given_states, least_error_states, quantile_states
 from agewise.fitting.assumptions import check_assumptions, spoken_time, usual_lags
-from agewise.fitting.fit import fit
-from agewise.fitting.states import given_states, least_error_states, quantile_states
-from agewise.readings import Quality, Readings, read_readings
+from agewise.readings import Quality, Readings
 from agewise.readings.plausibility import fence
 
-AGEWISE = str(Path(sys.executable).with_name("agewise"))
 CHAIN = aw.birth_death(0.3, 0.3, [10, 20])
 TWO = ["--states", "10,20"]
 LONDON = Path(__file__).parents[3] / "shared" / "data" / "london"
@@ -245,9 +240,7 @@ def test_chains_can_still_be_asked_for(meters, kind):
 
 
 def run(*arguments, cwd):
-    return subprocess.run(
-        [AGEWISE, "fit", *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False
-    )
+    return in_process.command("fit", *arguments, cwd=cwd)
 
 
 def test_from_the_command_line_to_a_plan(meters, tmp_path):
@@ -302,7 +295,7 @@ def test_from_the_command_line_to_a_plan(meters, tmp_path):
 )
 def test_bad_input_is_refused_in_words(meters, tmp_path, arguments, words):
     (tmp_path / "m.parquet").symlink_to(meters)
-    done = in_process.command("fit", *arguments, cwd=tmp_path)
+    done = run(*arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -505,13 +498,11 @@ def _moved(one, other, first, slots, day=24):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
 @pytest.mark.parametrize(
     "choice",
-    [
-        ["--quantiles", "5"],
-        pytest.param(["--states", "20,50,100,200"], marks=pytest.mark.slow),
-    ],
+    [["--quantiles", "5"], ["--states", "20,50,100,200"]],
 )
 def test_london_with_many_states_ends_in_words(choice, tmp_path):
     london = [LONDON / "lcl_2013_halfhourly.parquet", *choice, "--slots", 24, "--out", "x.toml"]
@@ -526,13 +517,7 @@ def test_london_with_many_states_ends_in_words(choice, tmp_path):
 
 
 def test_back_tests_from_the_command_line(meters, tmp_path):
-    done = subprocess.run(
-        [AGEWISE, "backtest", str(meters), "--states", "10,20", "--slots", "5", "--json"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
+    done = in_process.command("backtest", meters, *TWO, "--slots", "5", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert [one["claim"] for one in document["attacks"]] == ["measured", "chain"]
@@ -547,29 +532,22 @@ def test_back_tests_from_the_command_line(meters, tmp_path):
     ]
 
 
-def test_back_tests_by_weeks_print_promises_and_what_became_of_them(meters, tmp_path):
-    command = [AGEWISE, "backtest", str(meters), *TWO, "--slots", "5", "--split", "weeks"]
-    done = subprocess.run(
-        [*command, "--others", "--unit", "Wh"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-        env={**os.environ, "COLUMNS": "160"},
-    )
+def test_back_tests_by_weeks_print_promises_and_what_became_of_them(meters, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    words = ["backtest", meters, *TWO, "--slots", "5", "--split", "weeks"]
+    done = in_process.command(*words, "--others", "--unit", "Wh", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Fitted to every other week" in done.stdout
     heading = next(line for line in done.stdout.splitlines() if "promised (Wh²)" in line)
     assert heading.split("  ")[-1].strip() == "above best estimate (Wh²)"
     rows = [line for line in done.stdout.splitlines() if "nothing collected" in line]
     assert "±" in rows[0]
-    refused = subprocess.run(
-        [*command[:-1], "years"], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+    refused = in_process.command(*words[:-1], "years", cwd=tmp_path)
     assert refused.returncode == 2
     assert "'weeks'" in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LONDON.exists(), reason="the London readings are not here")
 def test_the_shipped_scenario_is_what_the_readings_give(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples" / "london_fitted"))
@@ -651,6 +629,7 @@ def test_fit_and_back_test_have_the_same_defaults():
         assert python[name].default == one[name].default, name
 
 
+@pytest.mark.slow
 def test_the_tutorials_command_gives_the_tutorials_numbers(monkeypatch, capsys):
     """The last command of the page, on the file that the page writes."""
     page = (Path(__file__).parents[2] / "docs" / "tutorial_readings.md").read_text()
@@ -729,13 +708,7 @@ def test_leaving_out_most_entities_is_refused_unless_asked_for(tmp_path):
     assert "5 of 7 entities left out (always in one state: 5)" in " ".join(done.stderr.split())
     assert "Choose other states" in done.stderr
     assert not (tmp_path / "fitted.toml").exists()
-    backtested = subprocess.run(
-        [AGEWISE, "backtest", *map(str, wanted)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
+    backtested = in_process.command("backtest", *wanted, cwd=tmp_path)
     assert backtested.returncode == 2
     assert "5 of 7 entities left out" in backtested.stderr
     assert run(*wanted, "--most-left-out", 0.72, cwd=tmp_path).returncode == 0

@@ -10,12 +10,10 @@ import pytest
 from test_fit import LONDON, readings, walk
 
 import agewise as aw
-from agewise.fitting.backtest import pool_replays, replay_plans
-from agewise.fitting.fit import fit
+from agewise import fit, read_readings
+from agewise.fitting import given_states, pool_replays, replay_plans
 from agewise.fitting.knowledge import Days, daily_shares, measure_knowledge
-from agewise.fitting.states import given_states
 from agewise.loss.gap import nothing_collected
-from agewise.readings import read_readings
 from agewise.scenario import dump_scenario, problem_from_dict
 
 SCHEMES = ("nothing collected", "classical, fresh", "plain", "propagated", "best")
@@ -64,13 +62,16 @@ def check_promises(judged):
                 assert row.beyond_best > -2 * row.beyond_best_error - 1e-9, (epsilon, row)
 
 
-def test_promises_hold_on_readings_with_common_shocks():
+@pytest.mark.parametrize(
+    "epsilons", [(1.0,), pytest.param((0.1, 0.3, 1.0), marks=pytest.mark.slow)], ids=len
+)
+def test_promises_hold_on_readings_with_common_shocks(epsilons):
     values = shocked(40, 52 * 7)
     groups = {f"c{i}": [f"m{j}" for j in range(10 * i, 10 * i + 10)] for i in range(4)}
     judged = both_ways(
         readings(values),
         groups,
-        epsilons=(0.1, 0.3, 1.0),
+        epsilons=epsilons,
         first_slot=7,
         slots=12,
         levels=[10, 20],

@@ -10,12 +10,10 @@ import pytest
 from test_fit import LONDON, readings, written
 
 import agewise as aw
-from agewise import cli
+from agewise import cli, read_readings
+from agewise.fitting import backtest_rounds, fit_rounds, given_states
 from agewise.fitting.levels import fit_levels, past_levels, take_rounds
 from agewise.fitting.round_adversary import SUREST, Calls, judge, replay_rounds
-from agewise.fitting.rounds import backtest_rounds, fit_rounds
-from agewise.fitting.states import given_states
-from agewise.readings import read_readings
 
 
 def habits(entities=40, rounds=400, seed=0, apart=0.25):
@@ -81,7 +79,7 @@ def test_a_first_order_chain_is_left_at_that():
     assert not found.backtest.tried[0].leftover.found
     truth = aw.MarkovChain([[0.65, 0.35], [0.35, 0.65]], [0, 1])
     for claim in found.claims:
-        exact = aw.steady_epsilon(truth, 1, claim.classical_epsilon, age=1)
+        exact = aw.continual_epsilon(truth, 1, claim.classical_epsilon, age=1)
         assert claim.epsilon == pytest.approx(exact, rel=0.15)
         assert claim.limit > exact
         assert claim.classical_year == 365 * claim.classical_epsilon

@@ -1,19 +1,19 @@
 """Laws given what is known of the day, asymptotic limits and ages, from readings to statements."""
 
 import json
-import subprocess
 from datetime import datetime, timedelta
 
 import numpy as np
 import polars as pl
 import pytest
-from test_fit import AGEWISE, readings
+from test_fit import readings
 
 import agewise as aw
+import in_process
+from agewise import fit, read_readings
 from agewise.fitting.defaults import offered_ages
-from agewise.fitting.fit import fit
 from agewise.fitting.given import find_classes
-from agewise.readings import Columns, read_readings
+from agewise.readings import Columns
 
 DAYS, ENTITIES = 210, 12
 COLUMNS = {"entity": "meter", "timestamp": "time", "value": "kwh"}
@@ -163,15 +163,9 @@ def test_too_little_to_know_is_refused_in_words():
         fit(readings(values[:, : 2 * 40], day=2), [10, 20], given="weekday", **CHOICES)
 
 
-def command(*arguments):
-    return subprocess.run(
-        [AGEWISE, *map(str, arguments)], capture_output=True, text=True, check=False
-    )
-
-
 def fitted(file, *arguments):
     columns = [part for name, column in COLUMNS.items() for part in (f"--{name}", column)]
-    return command("fit", file, "--states", "10,20", *columns, *arguments)
+    return in_process.command("fit", file, "--states", "10,20", *columns, *arguments)
 
 
 def test_the_command_says_what_limits_rest_on(file, tmp_path):
@@ -198,7 +192,7 @@ def test_the_command_says_what_limits_rest_on(file, tmp_path):
     text = out.read_text(encoding="utf-8")
     assert 'basis = "asymptotic"' in text
     assert "weeks = 30" in text
-    planned = json.loads(command("plan", out, "--json").stdout)
+    planned = json.loads(in_process.command("plan", out, "--json").stdout)
     assert any("(asymptotic, from 30 weeks of readings" in note for note in planned["notes"])
     assert any("but for 'kind' in the aggregation slot" in note for note in planned["notes"])
 

@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 
 import agewise as aw
+from agewise import read_readings
+from agewise.fitting import given_states, least_error_states, quantile_states
 from agewise.fitting.laws import (
     CountNoise,
     fit_chain,
@@ -15,9 +17,7 @@ from agewise.fitting.laws import (
     fit_periodic,
     pair_counts,
 )
-from agewise.fitting.states import given_states, least_error_states, quantile_states
 from agewise.process.limits import table_delta
-from agewise.readings import read_readings
 
 LONDON = Path(__file__).parents[3] / "shared" / "data" / "london"
 CHAIN = aw.birth_death(0.3, 0.25, [1, 2, 3])

@@ -7,7 +7,9 @@ import pytest
 
 import agewise as aw
 from agewise.learning import fit_logistic
-from agewise.mechanism import MECHANISMS, Noised
+from agewise.privacy import Gaussian, Laplace, Noised
+
+MECHANISMS = {"laplace": Laplace(), "gaussian": Gaussian()}
 
 RNG = np.random.default_rng(4)
 X = RNG.normal(size=(300, 2)) * [1.0, 5.0]

@@ -164,7 +164,7 @@ def test_bad_input_is_refused(changes, words):
         ({"rounds": 0}, "progress.rounds is 0"),
         ({"spread": [1.0, 2.0]}, "progress.spread is 2 numbers"),
         ({"spread": [math.nan, 2.0, 1.0]}, "progress.spread"),
-        ({"more": 1}, "a table of coefficients, average, rounds, spread"),
+        ({"more": 1}, "progress.more is not a known key; allowed: coefficients, average, rounds"),
     ],
 )
 def test_a_state_of_training_that_makes_no_sense_is_refused(told, words):
@@ -202,7 +202,7 @@ def test_a_huge_step_stays_finite():
         ({"estimator": "best"}, "plain or propagated"),
         ({"level": aw.Level(loading=1.0, correlation=0.5)}, "level is given with a logistic"),
         ({"promise": "every_moment", "mechanism": "gaussian", "delta": 1e-6}, "present"),
-        ({"rounds": None, "mechanism": "gaussian", "delta": 1e-6}, "rounds is for ever"),
+        ({"rounds": None, "mechanism": "gaussian", "delta": 1e-6}, "rounds is without an end"),
     ],
 )
 def test_choices_that_training_does_not_know_are_refused(changes, words):

@@ -47,11 +47,9 @@ def test_stationary_laws_and_the_choices_of_a_problem_by_default(rng):
 
 def test_clients_alike_are_worked_out_once(rng, monkeypatch):
     seen = []
-    batch = aw.loss.batch.ChainBatch
+    chains = batch.Chains
     monkeypatch.setattr(
-        aw.loss.batch,
-        "ChainBatch",
-        lambda chains, prior: seen.append(chains) or batch(chains, prior),
+        batch, "Chains", lambda each, *others: seen.append(each) or chains(each, *others)
     )
     kinds = np.stack([random_transition(rng, 3) for _ in range(4)])
     laws = np.stack([random_law(rng, 3) for _ in range(4)])

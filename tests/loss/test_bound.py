@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 import agewise as aw
-from agewise.loss import schedule_bounds
-from agewise.loss.lattice import _window
+from agewise.loss import bound as theorem
+from agewise.loss import lattice as module
 from random_problems import random_ages, random_problem
 
 ALL = np.array(list(itertools.product(range(10), repeat=3)))
@@ -102,7 +102,7 @@ def test_bound_equals_enumeration_on_tiny_problems(seed):
 @pytest.mark.parametrize("epsilon", [0.01, 0.03, 0.1, 0.3, 1.0])
 def test_bound_is_never_below_the_gap_for_all_schedules_of_the_paper(epsilon):
     problem = aw.scenarios.london().replace(epsilon=epsilon)
-    bounds, _ = schedule_bounds(problem, ALL)
+    bounds, _ = theorem.schedule_bounds(problem, ALL)
     tables = aw.cost_tables(problem)
     clients = np.arange(3)
     gaps = tables.u[clients, ALL].sum(axis=1) + tables.b[clients, ALL].sum(axis=1) ** 2
@@ -126,12 +126,10 @@ def test_a_batch_says_the_same_as_each_alone():
     clients = [aw.Client("a", chains[0], samples=100), aw.Client("b", chains[1], samples=250)]
     problem = aw.Problem(clients, 20, 0.1, estimator="propagated")
     schedules = np.array(list(itertools.product(range(0, 20, 3), repeat=2)))
-    from agewise.loss.bound import _prepared
-
-    _prepared.cache_clear()
-    together, _ = schedule_bounds(problem, schedules)
+    theorem._prepared.cache_clear()
+    together, _ = theorem.schedule_bounds(problem, schedules)
     for row in (0, 17, 40):
-        _prepared.cache_clear()
+        theorem._prepared.cache_clear()
         alone = aw.loss_bound(problem, 19 - schedules[row])
         assert together[row] == pytest.approx(alone, rel=1e-4)
     gaps = [aw.loss_gap(problem, 19 - row) for row in schedules]
@@ -263,7 +261,7 @@ def test_the_window_leaves_out_next_to_nothing_and_is_no_wider_than_need_be():
     index = [np.array([[0, 1, 20]]), np.array([[0, 7, 3]])]
     laws = [np.array([[0.9, 0.099, 0.001]]), np.array([[0.998, 0.001, 0.001]])]
     samples = np.array([400, 100])
-    size, complete = _window(index, laws, samples, reach=8700)
+    size, complete = module._window(index, laws, samples, reach=8700)
     assert not complete
     total, mean, variance, largest = np.ones(1), 0.0, 0.0, 0.0
     for k, law, n in zip(index, laws, samples.tolist(), strict=True):
@@ -280,7 +278,7 @@ def test_the_window_leaves_out_next_to_nothing_and_is_no_wider_than_need_be():
     weight = math.log(2e20)  # Bernstein, solved for the distance
     half = weight * largest / 3 + math.sqrt((weight * largest / 3) ** 2 + 2 * weight * variance)
     assert 2 * half <= size <= 2 * half * 1.05 + 10
-    assert _window(index, laws, samples, reach=511) == (512, True)
+    assert module._window(index, laws, samples, reach=511) == (512, True)
 
 
 MOVING = aw.Client("a", aw.MarkovChain([[0.5, 0.5], [0.3, 0.7]], [0, 1]), [0.99, 0.01], 4000)
@@ -296,18 +294,35 @@ MOVING = aw.Client("a", aw.MarkovChain([[0.5, 0.5], [0.3, 0.7]], [0, 1]), [0.99,
 def test_large_clients_use_a_window_that_leaves_nothing_out(problem, ages):
     """The FFT window is far smaller than the range; a full one gives the same value."""
     windowed = aw.loss_bound(problem, ages)
-    from agewise.loss import bound
-    from agewise.loss import lattice as module
-
-    bound._prepared.cache_clear()
+    theorem._prepared.cache_clear()
     original = module._window
     try:
         module._window = lambda index, laws, samples, reach: (reach + 1, True)
         full = aw.loss_bound(problem, ages)
     finally:
         module._window = original
-        bound._prepared.cache_clear()
+        theorem._prepared.cache_clear()
     assert windowed == pytest.approx(full, rel=1e-9)
+
+
+def crowded(samples, **changes):
+    process = aw.scenarios.london().clients[0].process
+    changes = {"mixing": "exact", "estimator": "plain", **changes}
+    return aw.Problem([aw.Client("north", process, samples=samples)], 4, 0.1, **changes)
+
+
+def test_sums_of_too_many_records_are_refused_and_a_plan_does_without():
+    """As many records as a lattice of gigabytes takes: nothing of that size is begun."""
+    with pytest.raises(aw.InvalidInput, match=r"samples is 1,000,000,000,000, .* GiB") as refused:
+        aw.loss_bound(crowded(10**12), [0])
+    assert "objective 'exact'" in str(refused.value)
+    with pytest.raises(aw.InvalidInput, match="GiB"):
+        aw.plan(crowded(10**12, objective="bound"))
+    plan = aw.plan(crowded(10**12))
+    assert plan.bound is None
+    assert aw.Plan.from_json(plan.to_json()) == plan
+    assert "Theorem 1" not in str(plan)
+    assert aw.plan(crowded(1000)).bound is not None
 
 
 def test_where_nothing_is_random_the_bound_is_the_noise():
@@ -341,14 +356,14 @@ def test_bounds_travel():
 
 
 def test_progress_is_told_and_known_schedules_cost_nothing():
-    from agewise.loss.bound import _prepared
-
-    _prepared.cache_clear()
+    theorem._prepared.cache_clear()
     seen = []
     problem = aw.scenarios.london()
-    schedule_bounds(problem, ALL[:20], progress=lambda done, total: seen.append((done, total)))
+    theorem.schedule_bounds(
+        problem, ALL[:20], progress=lambda done, total: seen.append((done, total))
+    )
     assert seen[-1] == (20, 20)
-    schedule_bounds(
+    theorem.schedule_bounds(
         problem.replace(epsilon=0.5), ALL[:20], progress=lambda done, total: seen.append("again")
     )
     assert "again" not in seen
@@ -356,14 +371,12 @@ def test_progress_is_told_and_known_schedules_cost_nothing():
 
 def test_a_bound_is_the_same_in_whatever_company():
     """Alone, or with other schedules that take more steps to their minimum."""
-    from agewise.loss.bound import _information_terms, _prepared, _setting
-
     problem = aw.scenarios.london().replace(epsilon=0.1)
     schedules = np.array([[9, 0, 0], [0, 9, 5], [3, 3, 3], [9, 9, 9], [1, 8, 2]])
-    setting = _setting(problem)
-    together = _information_terms(setting, setting.column[schedules], None)
-    _prepared.cache_clear()
+    setting = theorem._setting(problem)
+    together = theorem._information_terms(setting, setting.column[schedules], None)
+    theorem._prepared.cache_clear()
     for row, want in zip(schedules, together, strict=True):
-        fresh = _setting(problem)
-        alone = _information_terms(fresh, fresh.column[row[None]], None)
+        fresh = theorem._setting(problem)
+        alone = theorem._information_terms(fresh, fresh.column[row[None]], None)
         assert alone[0] == pytest.approx(want, rel=1e-9)

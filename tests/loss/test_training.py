@@ -5,8 +5,8 @@ import pytest
 from scipy.special import expit
 
 import agewise as aw
+from agewise import price
 from agewise.loss.training import rehearsals
-from agewise.planning import price
 
 X = np.array([[-1.5], [-0.5], [0.5], [1.5]])
 LABELS = [0, 1, 0, 1]

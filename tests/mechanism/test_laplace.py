@@ -124,7 +124,7 @@ RNG = np.random.default_rng(0)
         (lambda: aw.laplace(1.0, sensitivity=1, epsilon=True), "epsilon is True"),
         (lambda: aw.laplace(1.0, sensitivity="1", epsilon=1), "sensitivity is 1"),
         (lambda: aw.laplace(1.0, sensitivity=np.bool_(True), epsilon=1), "sensitivity"),
-        (lambda: aw.laplace(1.0, sensitivity=1, epsilon="1"), "epsilon is 1"),
+        (lambda: aw.laplace(1.0, sensitivity=1, epsilon="1"), "epsilon is '1'"),
         (lambda: aw.seeded_laplace(math.nan, scale=1, rng=RNG), "value is nan"),
         (lambda: aw.seeded_laplace(1.0, scale=-1, rng=RNG), "scale is -1"),
         (lambda: aw.seeded_laplace(1.0, scale=math.nan, rng=RNG), "scale is nan"),

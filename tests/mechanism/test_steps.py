@@ -7,10 +7,9 @@ import pytest
 from scipy import stats
 
 import agewise as aw
-from agewise.federation.client import private_noise, stand_in_noise
-from agewise.mechanism import MECHANISMS, Laplace
-from agewise.problem import Problem
-from agewise.terms import terms
+from agewise import Problem
+from agewise.privacy import Laplace
+from parties import private_noise, stand_in_noise, terms
 
 RECORDS = 50
 STEP = 1 / RECORDS
@@ -128,7 +127,7 @@ def test_the_loss_that_plans_tell_is_that_of_whole_noise(estimator):
     told = aw.simulate_gap(problem, [0, 0], trials=40_000, rng=np.random.default_rng(3))
     assert abs(told - gap) < 5 * told.standard_error
     scale = terms(clients[0], problem.target_of(clients[0]), aw.Histogram(), estimator, 2, 2).scale
-    continuous = 3 * 2 * float(MECHANISMS["laplace"].variance(np.asarray(scale))) / 4
+    continuous = 3 * 2 * float(Laplace().variance(np.asarray(scale))) / 4
     if estimator == "plain":
         assert gap < 0.7 * continuous
     plan = aw.price(problem, [2, 2])

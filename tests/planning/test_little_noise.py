@@ -5,7 +5,7 @@ import pytest
 
 import agewise as aw
 from agewise import scenarios
-from agewise.knowledge.estimate import GainTables, best_gains, gain_objective, gap_of
+from agewise.scheduling import GainTables, best_gains, gain_objective, gap_of
 
 LONDON = scenarios.london().replace(estimator="best", mixing="exact")
 

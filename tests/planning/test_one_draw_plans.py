@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.planning import Plan
+from agewise import Plan
 from random_problems import random_problem
 
 PAPER = aw.scenarios.london()
@@ -226,3 +226,11 @@ def test_random_and_many_clients_with_one_draw():
     plan, own = aw.plan(crowd), aw.plan(crowd.replace(noise="client"))
     assert plan.relative_gap < 1e-6
     assert plan.gap < own.gap
+
+
+def test_data_so_old_that_no_noise_is_needed_are_planned_without_a_warning():
+    chain = aw.MarkovChain([[0.7, 0.2, 0.1], [0.15, 0.7, 0.15], [0.1, 0.3, 0.6]], [10, 20, 50])
+    clients = [aw.Client(name, chain, samples=20) for name in "abc"]
+    learner = aw.Ridge([[1.0], [2.0], [4.0]], [10.0, 20.0, 50.0])
+    plan = aw.plan(aw.Problem(clients, 4, 0.7, noise="server", learner=learner))
+    assert plan.noise_scales == [0.0, 0.0, 0.0]

@@ -36,7 +36,7 @@ def test_the_objective_of_a_priced_schedule_is_the_problems():
         ([0, 2, 3], "collect_at of client 'client 1' is 0"),
         ([1.5, 2, 3], "collect_at of client 'client 1' is 1.5"),
         ([True, 2, 3], "collect_at of client 'client 1' is True"),
-        (["1", 2, 3], "collect_at of client 'client 1' is 1"),
+        (["1", 2, 3], "collect_at of client 'client 1' is '1'"),
         ([4, 4, 3], "collect_at is 4 for 2 clients; allowed: at most 1 in one slot"),
     ],
 )

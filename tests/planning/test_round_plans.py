@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.planning import Plan
+from agewise import Plan
 from agewise.planning.heard import heard_gap
 
 FOR_EVER = aw.scenarios.for_ever()
@@ -17,9 +17,9 @@ PLAIN = FOR_EVER.replace(level=None, estimator="plain")
 @pytest.mark.parametrize(
     ("promise", "ages", "spent", "loss", "filtered"),
     [
-        ("every_moment", [0, 0, 0], (0.07282, 0.07107, 0.09878), 180.746, 134.922),
-        ("present", [0, 0, 0], (0.08424, 0.08309, 0.09939), 163.415, 122.735),
-        ("present", [4, 4, 4], (0.18527, 0.17744, 0.70422), 92.413, 89.891),
+        ("every_moment", [0, 0, 0], (0.07282, 0.07107, 0.09878), 224.508, 167.404),
+        ("present", [0, 0, 0], (0.08424, 0.08309, 0.09939), 207.041, 154.157),
+        ("present", [4, 4, 4], (0.15006, 0.14786, 0.64749), 180.687, 157.595),
     ],
 )
 def test_each_release_spends_what_lasts_for_ever(promise, ages, spent, loss, filtered):
@@ -31,15 +31,15 @@ def test_each_release_spends_what_lasts_for_ever(promise, ages, spent, loss, fil
         assert one.aged_epsilon <= 0.1
     assert plan.gap == pytest.approx(loss, abs=1e-2)
     assert plan.nothing_collected == pytest.approx(410.362, abs=6e-4)
-    assert heard_gap(plan) == pytest.approx(filtered, abs=0.1)  # 30 rounds here, 60 there
+    assert heard_gap(plan) == pytest.approx(filtered, abs=2e-3)
 
 
 def test_for_ever_no_classical_noise_is_left():
     plan = aw.plan(FOR_EVER)
     assert plan.classical_fresh == plan.nothing_collected
     year = aw.plan(FOR_EVER.replace(rounds=365))
-    assert year.classical_fresh == pytest.approx(410.357, abs=6e-4)
-    assert year.gap < 100
+    assert year.classical_fresh == pytest.approx(410.3586, abs=6e-4)
+    assert year.gap < 150
 
 
 def test_fewer_rounds_need_less_noise_and_many_are_for_ever():

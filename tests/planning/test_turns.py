@@ -27,7 +27,7 @@ def test_noise_is_that_of_releases_so_far_apart():
     plan = aw.price(with_turns(DAILY, 4, 2, 1), [4, 3, 2])
     for client, turn, age in zip(DAILY.clients, (4, 2, 1), (0, 1, 2), strict=True):
         one = plan.assignments[plan.problem.clients.index(dataclasses.replace(client, turn=turn))]
-        afforded = aw.affordable_epsilon(client.process, 5 * turn, 1.0, age, "present")
+        afforded = aw.per_release_epsilon(client.process, 5 * turn, 1.0, age, "present")
         assert one.classical_epsilon == pytest.approx(afforded, rel=1e-6)
 
 
@@ -72,7 +72,7 @@ def test_a_round_by_itself_loses_what_its_clients_leave_open():
     assert plan_of_round(plain, 2, {}) is plain
 
 
-@pytest.mark.parametrize("capacity", [None, 1])
+@pytest.mark.parametrize("capacity", [None, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_other_turns_lose_less(capacity):
     problem = DAILY.replace(clients=[SLOW, MIDDLE], capacity=capacity)
     found = aw.plan(aw.take_turns(problem, 3))

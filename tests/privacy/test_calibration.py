@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.mechanism import Laplace
+from agewise.privacy import Laplace
 from agewise.privacy.calibration import tight_scales
 from random_chains import random_chain, random_law
 

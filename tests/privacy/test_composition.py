@@ -133,6 +133,7 @@ def test_what_is_said_of_a_release_counts(paper_chains):
 class LagLaw:
     """A process known only lag by lag, as measured data would give it."""
 
+    kind, day, confidence, assumes, basis, weeks = "lag", 1, 1.0, "", "", 0
     markov = False
     homogeneous = None
     fingerprint = "lag law"
@@ -147,6 +148,9 @@ class LagLaw:
 
     def knows(self, collect_at, aggregate_at):
         return True
+
+    def to_dict(self):
+        return {}
 
     def law(self, slot):
         return np.array([0.5, 0.5])

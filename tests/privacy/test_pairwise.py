@@ -2,26 +2,26 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.mechanism import MECHANISMS
-from agewise.privacy import pairwise
+from agewise.privacy import Laplace, fixed_points, pairwise
 from agewise.privacy.pairwise import (
     Rows,
     aged_losses,
     backward_of,
-    by_programs,
     forward_of,
     release_losses,
-    steady_losses,
 )
+from agewise.privacy.spanning import worst_ratios
 from attacks import aged_by_program, backward
 from random_chains import random_chain
 
+steady_losses = fixed_points.steady_losses
 CAO = np.array([[0.8, 0.2], [0.0, 1.0]])
 ALIKE = np.array([[0.8, 0.2], [0.2, 0.8]])
 ONE = 0.1 * (1 - np.eye(2))[None]
@@ -50,8 +50,8 @@ def random_losses(rng, count, size, most):
 )
 def test_the_table_for_ever(paper_chains, client, every, present, ever):
     chain = paper_chains[client]
-    assert aw.steady_epsilon(chain, every, 0.1) == pytest.approx(present, abs=5.1e-6)
-    both = aw.steady_epsilon(chain, every, 0.1, promise="every_moment")
+    assert aw.continual_epsilon(chain, every, 0.1) == pytest.approx(present, abs=5.1e-6)
+    both = aw.continual_epsilon(chain, every, 0.1, promise="every_moment")
     assert both == pytest.approx(ever, abs=5.1e-6)
     assert aw.privacy.rule_epsilon(chain, every, 0.1) == pytest.approx(present, abs=5.1e-6)
     rule = aw.privacy.rule_epsilon(chain, every, 0.1, promise="every_moment")
@@ -60,14 +60,14 @@ def test_the_table_for_ever(paper_chains, client, every, present, ever):
 
 @pytest.mark.parametrize(("spent", "steady"), [(0.5, 0.5799), (1, 1.1692), (2, 2.3592)])
 def test_a_release_every_four_slots(paper_chains, spent, steady):
-    assert aw.steady_epsilon(paper_chains[2], 4, spent) == pytest.approx(steady, abs=5e-5)
+    assert aw.continual_epsilon(paper_chains[2], 4, spent) == pytest.approx(steady, abs=5e-5)
 
 
 @pytest.mark.parametrize(
     ("slots", "wanted"), [(0, 0.05329), (2, 0.07715), (4, 0.11877), (20, 0.13411)]
 )
 def test_the_bridge_between_the_two_promises(paper_chains, slots, wanted):
-    found = aw.steady_epsilon(paper_chains[0], 10, 0.1, age=4, promise=slots)
+    found = aw.continual_epsilon(paper_chains[0], 10, 0.1, age=4, promise=slots)
     assert found == pytest.approx(wanted, abs=5.1e-6)
 
 
@@ -79,7 +79,7 @@ def test_what_is_affordable(paper_chains):
     }
     for (promise, age), each in wanted.items():
         for chain, spent in zip(paper_chains, each, strict=True):
-            found = aw.affordable_epsilon(chain, 10, 0.1, age, promise)
+            found = aw.per_release_epsilon(chain, 10, 0.1, age, promise)
             assert found == pytest.approx(spent, abs=8e-6)
 
 
@@ -99,7 +99,9 @@ def test_the_vectors_of_cao():
     ("rows", "spent", "steady"), [(CAO, 0.1, 0.64591), (ALIKE, 0.1, 0.24877), (CAO, 0.23, math.inf)]
 )
 def test_the_suprema_of_cao(rows, spent, steady):
-    found = steady_losses(lambda losses: aged_losses(losses, exact(rows)), 10 * spent * ONE)
+    found = fixed_points.steady_losses(
+        lambda losses: aged_losses(losses, exact(rows)), 10 * spent * ONE
+    )
     assert found.max() == pytest.approx(steady, abs=5.1e-6)
     assert found[0, 0, 0] == 0
 
@@ -109,7 +111,9 @@ def test_a_bound_for_ever_is_above_its_iterates_and_hardly_so(paper_chains):
     slow = aw.birth_death(0.004, 0.003, [1, 2, 3])
     for chain, spent in ((paper_chains[0], 0.1), (paper_chains[0], 1e-5), (slow, 0.1)):
         rows, release = backward_of(chain, 1, 2), release_losses(spent, chain.states)[None]
-        bound = steady_losses(lambda losses, rows=rows: aged_losses(losses, rows), release)
+        bound = fixed_points.steady_losses(
+            lambda losses, rows=rows: aged_losses(losses, rows), release
+        )
         losses = release
         for _ in range(5000):
             losses = aged_losses(losses, rows) + release
@@ -118,7 +122,7 @@ def test_a_bound_for_ever_is_above_its_iterates_and_hardly_so(paper_chains):
         assert (aged_losses(bound, rows) + release <= bound).all()
 
 
-@pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 9])
 @pytest.mark.parametrize("most", [0.01, 1.0, 6.0])
 def test_trees_equal_linear_programs(size, most):
     rng = np.random.default_rng(size)
@@ -127,13 +131,13 @@ def test_trees_equal_linear_programs(size, most):
     rows[1] /= rows[1].sum(axis=1, keepdims=True)
     found = aged_losses(losses, Rows(rows, np.zeros(4)))
     wanted = np.array([aged_by_program(*one) for one in zip(losses, rows, strict=True)])
-    assert found == pytest.approx(wanted, abs=1e-12 * most + 1e-14)
-    proven = by_programs(losses, rows)
-    assert (proven >= wanted - 1e-13).all()
-    assert proven == pytest.approx(wanted, abs=1e-9)
+    assert found == pytest.approx(wanted, abs=(1e-12 if size <= 5 else 2e-11) * most + 1e-14)
+    searched = worst_ratios(losses, rows)
+    assert (searched >= wanted - 1e-13).all()
+    assert searched == pytest.approx(wanted, abs=2e-11 * most)
 
 
-def test_many_states_go_by_programs_and_many_clients_at_once(monkeypatch):
+def test_many_states_are_searched_and_many_clients_at_once(monkeypatch):
     rng = np.random.default_rng(3)
     losses, rows = random_losses(rng, 300, 3, 2.0), rng.dirichlet(np.ones(3), (300, 3))
     together = aged_losses(losses, Rows(rows, np.zeros(300)))
@@ -143,7 +147,7 @@ def test_many_states_go_by_programs_and_many_clients_at_once(monkeypatch):
     monkeypatch.setattr(pairwise, "TREES", 2)
     called = []
     monkeypatch.setattr(
-        pairwise, "by_programs", lambda *given: called.append(1) or by_programs(*given)
+        pairwise, "worst_ratios", lambda *given: called.append(1) or worst_ratios(*given)
     )
     some = Rows(rows[:3], np.zeros(3))
     assert aged_losses(losses[:3], some) == pytest.approx(together[:3], abs=1e-9)
@@ -282,8 +286,95 @@ def test_the_losses_of_one_release():
     assert third >= mpmath.mpf(1) / 3  # rounded up
 
 
+def exact_losses(epsilon, tables):
+    """ε times how far each two states are apart in the worst table, as a share of the most."""
+    exact = [[[Fraction(one) for one in row] for row in table] for table in tables.tolist()]
+    states = range(len(exact[0]))
+
+    def apart(table, x, z):
+        return sum(abs(a - b) for a, b in zip(table[x], table[z], strict=True))
+
+    worst = [[max(apart(table, x, z) for table in exact) for z in states] for x in states]
+    return [[Fraction(epsilon) * one / max(map(max, worst)) for one in row] for row in worst]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_guarantee_each_two_states_lose_no_less_than_in_the_worst_table(seed):
+    """Against fractions, from one table of one column to several of several."""
+    rng = np.random.default_rng(seed)
+    tables = rng.normal(size=(1 + seed % 3, 4, 1 + seed // 3)).round(seed)
+    epsilon = float(rng.uniform(0.01, 3))
+    given = tables if len(tables) > 1 else tables[0]
+    found = release_losses(epsilon, np.arange(4.0), given)
+    for row, exactly in zip(found.tolist(), exact_losses(epsilon, tables), strict=True):
+        for one, least in zip(row, exactly, strict=True):
+            assert least <= Fraction(one)
+            assert one <= float(least) * (1 + 1e-14)
+    assert found.max() == epsilon
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_guarantee_the_metric_below_losses_is_rounded_up(seed):
+    """Against shortest paths in fractions, of losses that are no metric."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(3, 7))
+    losses = 10 ** rng.uniform(-3, 1, (1, size, size)) * (1 - np.eye(size))
+    paths = [[Fraction(one) for one in row] for row in losses[0].tolist()]
+    for middle, x, z in itertools.product(range(size), repeat=3):
+        paths[x][z] = min(paths[x][z], paths[x][middle] + paths[middle][z])
+    found = pairwise.closed_losses(losses)[0]
+    assert (found < losses[0]).any()
+    for x, z in itertools.product(range(size), repeat=2):
+        assert paths[x][z] <= Fraction(found[x, z].item())
+        assert found[x, z] <= float(paths[x][z]) * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("share", [0.0, 1 - 1e-6, 1 - 1e-8, 1.01])
+def test_guarantee_a_guess_that_is_off_does_not_lower_the_bound(paper_chains, share):
+    """Whatever is guessed, what is returned has been proven; or there is no bound."""
+    chain = paper_chains[1]
+    rows, release = backward_of(chain, 1, 2), release_losses(0.1, chain.states)[None]
+
+    def age(losses):
+        return aged_losses(losses, rows)
+
+    wanted = fixed_points.steady_losses(age, release).max()
+    found = fixed_points.steady_losses(age, release, lambda losses: share * age(losses))
+    assert np.isinf(found).any() or (age(found) + release <= found).all()
+    assert found.max() >= wanted * (1 - 1e-6)
+    begun = fixed_points.steady_losses(age, release, start=share * release)
+    assert (age(begun) + release <= begun).all()
+
+
+def test_losses_that_slow_down_unevenly_are_followed_to_their_bound():
+    """Guesses that move on by half, by more and by all in turn, over thousands of rounds."""
+    release = 0.1 * (1 - np.eye(2))[None]
+    shares = itertools.cycle((0.5, 0.6, 1.0))
+
+    def age(losses):
+        return 0.99 * losses
+
+    def guess(losses):
+        return losses - release + next(shares) * (age(losses) + release - losses)
+
+    found = steady_losses(age, release, guess)
+    assert (age(found) + release <= found).all()
+    assert found.max() == pytest.approx(10, rel=1e-6)
+
+
+def test_losses_that_do_not_slow_down_are_given_up():
+    release, rounds = 1e-3 * (1 - np.eye(2))[None], itertools.count()
+
+    def age(losses):
+        next(rounds)
+        return losses
+
+    assert np.isinf(steady_losses(age, release)).any()
+    assert next(rounds) <= 2 * fixed_points.STRIDE
+
+
 def test_the_losses_of_a_release_are_those_of_the_mechanism():
     states = np.array([20.0, 50.0, 100.0, 200.0])
     scale = 180 / 7 / 0.9
-    by_mechanism = MECHANISMS["laplace"].pairwise(states[:, None], 7, scale)
+    by_mechanism = Laplace().pairwise(states[:, None], 7, scale)
     assert release_losses(0.9, states) == pytest.approx(by_mechanism, rel=1e-12)

@@ -9,17 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import agewise as aw
-from agewise.cli import app
+import in_process
+from agewise.privacy import Ledger, LedgerDamaged
 from agewise.privacy import ledger as ledger_module
 from agewise.privacy.account import BudgetExceeded, Event, Policy, enforce, now, promised_total
-from agewise.privacy.ledger import Ledger, LedgerDamaged
 from agewise.privacy.pairwise import release_losses
 from agewise.privacy.rows import hash_of
 from agewise.privacy.standing import Standing, standing_after
-from agewise.privacy.totals import promised_anew
+from agewise.privacy.totals import mu_of, promised_anew
 from attacks import attack, binary_outputs, laplace_outputs
 from enumeration import random_mechanism, true_loss
 from random_chains import random_chain
@@ -132,7 +131,7 @@ def test_no_sequence_of_releases_breaks_a_promise(promise):
 @pytest.mark.parametrize("client", range(3))
 def test_a_year_of_releases_under_present_and_not_one_larger(paper_chains, client):
     chain = paper_chains[client]
-    spent = aw.affordable_epsilon(chain, 10, 0.1, promise="present")
+    spent = aw.per_release_epsilon(chain, 10, 0.1, promise="present")
     with Ledger(None) as ledger:
         for number in range(365):
             put(ledger, event(1 + 10 * number, spent, chain), chain=chain)
@@ -232,13 +231,18 @@ def test_guarantee_slots_that_have_not_passed_are_not_believed(slot, made_at, al
         )
 
 
-def test_a_rule_that_does_not_keep_its_limit_is_refused_with_what_would():
+def test_guarantee_a_release_with_which_the_rule_would_pass_its_limit_is_refused():
+    """The limit is kept though the policy's own number would allow more, and says what would do."""
     loose = replace(RULE, max_release_epsilon=0.2)
     with Ledger(None) as ledger:
         with pytest.raises(BudgetExceeded, match=r"about every moment that is 0\.2\d+") as refused:
-            put(ledger, event(1, 0.05), loose)
-        allowed = float(str(refused.value).split("max_release_epsilon to ")[1].split()[0])
-        put(ledger, event(1, 0.05), replace(RULE, max_release_epsilon=allowed))
+            put(ledger, event(1, 0.2), loose)
+        allowed = float(str(refused.value).split("Plan with ")[1].split()[0])
+        put(ledger, event(1, 0.05), loose)
+        put(ledger, event(11, allowed), loose)
+        with pytest.raises(BudgetExceeded, match="about every moment"):
+            put(ledger, event(21, 1.02 * allowed), loose)
+        put(ledger, event(21, allowed), loose)
 
 
 def test_what_did_not_keep_to_the_rule_counts_in_full_beside_it():
@@ -333,8 +337,9 @@ def test_a_changed_account_is_noticed(tmp_path):
         database.execute("UPDATE events SET hash = ? WHERE number = 3", (number,))
         database.execute("UPDATE meta SET value = ? WHERE key = 'head'", (f"3 {number}",))
     database.close()
-    with Ledger(path) as ledger, pytest.raises(LedgerDamaged, match="the account that it carries"):
-        ledger.check_account(CHAIN)
+    for opening in (Ledger.read, Ledger):
+        with pytest.raises(LedgerDamaged, match="the account that it carries"):
+            opening(path)
 
 
 @pytest.mark.parametrize(
@@ -365,5 +370,14 @@ def test_a_metric_is_a_share_for_each_two_states(metric):
 def test_a_ledger_shows_what_it_carries_on(tmp_path):
     with Ledger(tmp_path / "north.ledger") as ledger:
         put(ledger, event(1, 0.05))
-    shown = CliRunner().invoke(app, ["ledger", "show", str(tmp_path / "north.ledger")])
+    shown = in_process.command("ledger", "show", tmp_path / "north.ledger")
     assert "about the value in slot 1, by all so far: ε 0.05 (exact" in shown.stdout
+
+
+def test_noise_of_which_the_grid_matters_is_known_by_its_pair_only():
+    """Noise over ten million times what a record moves: long vectors are on a coarser grid."""
+    known = {"kind": "gaussian", "delta": 1e-6, "sensitivity": 1.0}
+    assert mu_of(event(1, 0.3, **known, scale=4.0)) == pytest.approx(0.25)
+    assert mu_of(event(1, 0.3, **known, scale=4.0)) > 0.25
+    assert mu_of(event(1, 0.3, **known, scale=2e7)) == 0.0
+    assert mu_of(event(1, 0.3, **{**known, "kind": "laplace"}, scale=4.0)) == 0.0

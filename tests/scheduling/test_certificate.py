@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.scheduling import certificate, check_schedule
-from agewise.scheduling.schedule import Leaf, Split
+from agewise.scheduling import Halved, Leaf, Split, certificate, check_schedule
 
 U = np.array([[4.0, 1.0, 9.0], [2.0, 7.0, 5.0], [3.0, 8.0, 6.0]])
 B = np.array([[1.0, -2.0, 3.0], [0.0, 4.0, -1.0], [-3.0, 2.0, 1.0]])
@@ -29,12 +28,12 @@ def bound_by_hand(proof, u, b, counts, capacity, allowed=None):
         allowed = [[math.isfinite(x) for x in row] for row in u]
     if isinstance(proof, Split):
         low, high = [list(row) for row in allowed], [list(row) for row in allowed]
-        for t, bias in enumerate(b[proof.client]):
-            low[proof.client][t] &= bool(bias <= proof.threshold)
-            high[proof.client][t] &= bool(bias > proof.threshold)
+        for t in range(len(u[0])):
+            low[proof.client][t] &= t in proof.columns
+            high[proof.client][t] &= t not in proof.columns
         return min(
-            bound_by_hand(proof.below, u, b, counts, capacity, low),
-            bound_by_hand(proof.above, u, b, counts, capacity, high),
+            bound_by_hand(proof.inside, u, b, counts, capacity, low),
+            bound_by_hand(proof.outside, u, b, counts, capacity, high),
         )
     if not all(map(any, allowed)):
         return math.inf
@@ -51,18 +50,16 @@ def bound_by_hand(proof, u, b, counts, capacity, allowed=None):
 
 
 def leaves(proof):
-    return 1 if isinstance(proof, Leaf) else leaves(proof.below) + leaves(proof.above)
+    return 1 if isinstance(proof, Leaf) else leaves(proof.inside) + leaves(proof.outside)
 
 
 def random_proof(rng, b, depth, priced):
     if depth == 0 or rng.random() < 0.2:
         prices = tuple(rng.integers(0, 4, b.shape[1]).astype(float).tolist()) if priced else None
         return Leaf((float(rng.integers(-6, 7)) / 2,), prices)
-    client = int(rng.integers(len(b)))
-    threshold = float(rng.choice(b[client]))  # one that a bias meets, or just misses
-    if rng.random() < 0.5:
-        threshold = math.nextafter(threshold, -math.inf)
-    return Split(client, threshold, *(random_proof(rng, b, depth - 1, priced) for _ in range(2)))
+    client, slots = int(rng.integers(len(b))), b.shape[1]
+    columns = frozenset(rng.permutation(slots)[: rng.integers(slots + 1)].tolist())
+    return Split(client, columns, *(random_proof(rng, b, depth - 1, priced) for _ in range(2)))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -140,6 +137,50 @@ def test_without_a_proof_all_schedules_are_tried(monkeypatch, capacity):
     assert (beyond.lower_bound, beyond.parts, beyond.relative_gap) == (-math.inf, 0, 0)
 
 
+def least_of_all(u, b, capacity):
+    """The least objective of all schedules within the capacity, in fractions; b is `[m, T, k]`."""
+    clients, slots = len(u), len(u[0])
+    exact_u = [[None if math.isinf(x) else Fraction(x) for x in row] for row in u.tolist()]
+    exact_b = [[[Fraction(x) for x in cell] for cell in row] for row in b.tolist()]
+    found = []
+    for every in itertools.product(range(slots), repeat=clients):
+        places = list(enumerate(every))
+        crowded = capacity is not None and max(map(every.count, every)) > capacity
+        if crowded or any(exact_u[i][t] is None for i, t in places):
+            continue
+        sums = [sum(exact_b[i][t][k] for i, t in places) for k in range(b.shape[2])]
+        found.append(sum(exact_u[i][t] for i, t in places) + sum(s * s for s in sums))
+    return min(found, default=math.inf)
+
+
+def small_tables(rng):
+    """Whole numbers, so that floats add them exactly; some slots are forbidden."""
+    clients, slots, biases = (int(rng.integers(1, most)) for most in (6, 4, 3))
+    u = rng.integers(0, 30, (clients, slots)).astype(float)
+    u[rng.random(u.shape) < 0.1] = math.inf
+    return u, rng.integers(-5, 6, (clients, slots, biases)).astype(float)
+
+
+@pytest.mark.parametrize("block", [1, 5, 100_000])
+@pytest.mark.parametrize("seed", range(8))
+def test_guarantee_the_least_of_all_schedules_is_found_whatever_is_tried_at_once(
+    seed, block, monkeypatch
+):
+    """Blocks of one client and of all; capacities that bind within a block and across."""
+    monkeypatch.setattr(certificate, "BLOCK", block)
+    rng = np.random.default_rng(seed)
+    bound = 0
+    for _ in range(6):
+        u, b = small_tables(rng)
+        for capacity in (None, 1, 2, 3):
+            wanted = least_of_all(u, b, capacity)
+            found = certificate._best_of_all(u, b, capacity)
+            none = u.shape[1] == 1 and wanted == math.inf  # of no schedule any bound is true
+            assert found == wanted or none, (u, b, capacity)
+            bound += wanted not in (least_of_all(u, b, None), math.inf)
+    assert bound  # some capacity ruled the best schedule out
+
+
 @pytest.mark.parametrize(
     ("changes", "capacity", "words"),
     [
@@ -154,8 +195,27 @@ def test_without_a_proof_all_schedules_are_tried(monkeypatch, capacity):
         ({"proof": Leaf((0.0, 0.0))}, None, "the bound is -inf"),
         ({"proof": Leaf(())}, None, "the bound is -inf"),
         ({"proof": Leaf(())}, 1, "the bound is -inf"),
-        ({"proof": Split(0, 0.0, Leaf((math.nan,)), Leaf((0.0,)))}, None, "the bound is -inf"),
-        ({"proof": Split(0, 0.0, Leaf((0.0,)), Leaf((math.inf,)))}, None, "the bound is -inf"),
+        (
+            {"proof": Split(0, frozenset({1}), Leaf((math.nan,)), Leaf((0.0,)))},
+            None,
+            "the bound is -inf",
+        ),
+        (
+            {"proof": Split(0, frozenset({1}), Leaf((0.0,)), Leaf((math.inf,)))},
+            None,
+            "the bound is -inf",
+        ),
+        (
+            {"proof": Split(0, frozenset({3}), Leaf((0.0,)), Leaf((0.0,)))},
+            None,
+            "the bound is -inf",
+        ),
+        (
+            {"proof": Split(3, frozenset({1}), Leaf((0.0,)), Leaf((0.0,)))},
+            None,
+            "the bound is -inf",
+        ),
+        ({"proof": Halved(1.0, Leaf((0.0,)), Leaf((0.0,)))}, None, "the bound is -inf"),
     ],
 )
 def test_what_is_not_so_is_said(changes, capacity, words):

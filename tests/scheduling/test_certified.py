@@ -7,13 +7,20 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise.scheduling import branching, check_schedule, exhaustive, solve_schedule, solve_stream
+from agewise.scheduling import (
+    Leaf,
+    Split,
+    check_schedule,
+    exhaustive,
+    solve_schedule,
+    solve_stream,
+)
 from agewise.scheduling import table_objective as objective_of
-from agewise.scheduling.schedule import Leaf, Split
 from agewise.scheduling.tables import Tables
 
 certified = sys.modules["agewise.scheduling.certified"]
 capacity_module = sys.modules["agewise.scheduling.capacity"]
+searching = sys.modules["agewise.scheduling.search"]
 
 
 def tables(rng, clients, slots, dimensions=0):
@@ -80,7 +87,9 @@ def birth_death_problem(rng, clients=30, slots=48, **choices):
     return aw.Problem(members, slots, float(np.exp(rng.uniform(-4, 0))), **choices)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))]
+)
 def test_thirty_clients_are_proven_optimal(seed):
     problem = birth_death_problem(np.random.default_rng(seed), estimator="plain")
     made = aw.plan(problem)
@@ -94,9 +103,6 @@ def test_certificates_hold_and_notice_lies(rng, dimensions):
     u, b = tables(rng, 20, 12, dimensions)
     found = solve_schedule(u, b)
     honest = check_schedule(found, u, b)
-    if dimensions:  # what enumeration closed is more than the multipliers prove
-        found = dataclasses.replace(found, lower_bound=honest.lower_bound)
-        honest = check_schedule(found, u, b)
     assert honest.holds, honest.reason
     for lie in (
         {"lower_bound": found.objective * 1.001},
@@ -110,9 +116,9 @@ def test_a_proof_that_leaves_a_part_out_is_noticed(rng):
     u, b = tables(rng, 12, 10)
     found = solve_schedule(u * 50, b)
     leaf = Leaf((1e9,))
-    cut = Split(0, float(np.median(b[0])), found.proof, leaf)
+    cut = Split(0, frozenset(range(5)), found.proof, leaf)
     assert not check_schedule(dataclasses.replace(found, proof=cut), u * 50, b).holds
-    nothing = Split(0, float(np.median(b[0])), found.proof, Leaf(()))
+    nothing = Split(0, frozenset(range(5)), found.proof, Leaf(()))
     assert not check_schedule(dataclasses.replace(found, proof=nothing), u * 50, b).holds
 
 
@@ -176,13 +182,13 @@ def test_a_nation_as_groups(rng):
 
 
 def test_capacity_by_prices_is_feasible_and_its_bound_is_true(rng, monkeypatch):
-    u, b = tables(rng, 120, 12)
-    exact = solve_schedule(u, b, capacity=12)
+    u, b = tables(rng, 60, 12)
+    exact = solve_schedule(u, b, capacity=6)
     monkeypatch.setattr(capacity_module, "ASSIGNMENT_CELLS", 0)
-    priced = solve_schedule(u, b, capacity=12)
-    assert np.bincount(priced.columns).max() <= 12
+    priced = solve_schedule(u, b, capacity=6)
+    assert np.bincount(priced.columns).max() <= 6
     assert priced.lower_bound <= exact.objective
-    assert check_schedule(priced, u, b, 12).holds
+    assert check_schedule(priced, u, b, 6).holds
     assert exact.lower_bound <= priced.objective
     assert priced.relative_gap < 0.05
 
@@ -240,21 +246,19 @@ def test_schedules_that_fill_every_place_are_proven(clients, slots, limit):
         assert found.relative_gap < 0.05
 
 
-@pytest.mark.parametrize("calls", [1, 2, 3, 5])
+@pytest.mark.parametrize("calls", [1, 2, 7, 20])
 def test_interruption_inside_a_part_of_the_search_leaves_a_proven_schedule(rng, monkeypatch, calls):
-    from agewise.scheduling import assignment
-
     u, b = tables(rng, 40, 48)
-    done, evaluate = 0, assignment._State.evaluate
+    done, ask = 0, searching._Search.ask
 
     def interrupted(*arguments):
         nonlocal done
         if done == calls:
             raise KeyboardInterrupt
         done += 1
-        return evaluate(*arguments)
+        return ask(*arguments)
 
-    monkeypatch.setattr(assignment._State, "evaluate", interrupted)
+    monkeypatch.setattr(searching._Search, "ask", interrupted)
     found = solve_schedule(u, b, 2, keep_best=True)
     assert not found.complete
     assert check_schedule(found, u, b, 2).holds
@@ -311,10 +315,10 @@ def test_forged_allocations_are_refused(rng):
             check_schedule(dataclasses.replace(found, allocation=bad), u, b, counts=counts)
 
 
-@pytest.mark.parametrize("nodes", [1_000, pytest.param(branching.NODES, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nodes", [100, pytest.param(searching.NODES, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dimensions", [0, 2])
 def test_degenerate_tables_end_where_nodes_run_out(rng, dimensions, nodes, monkeypatch):
-    monkeypatch.setattr(branching, "NODES", nodes)  # by default it tries for half a minute
+    monkeypatch.setattr(searching, "NODES", nodes)
 
     def shaped(b):
         return b if dimensions == 0 else np.stack([b, b], axis=2)
@@ -360,7 +364,7 @@ def test_a_schedule_is_found_where_few_exist(rng):
         assert np.bincount(found.columns).max() <= limit
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-7, 1e-15])
+@pytest.mark.parametrize("scale", [1.0, pytest.param(1e-7, marks=pytest.mark.slow), 1e-15])
 def test_the_unit_of_measurement_does_not_matter(scale):
     rng = np.random.default_rng(4)
     u, b = tables(rng, 30, 8)

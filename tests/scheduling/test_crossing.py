@@ -8,8 +8,8 @@ import agewise as aw
 from agewise.scheduling import check_schedule, crossing, one_bias
 from agewise.scheduling.crossing import changes_between
 from agewise.scheduling.few_rows import Rows, _moved
+from agewise.scheduling.moves import best_moves
 from agewise.scheduling.one_bias import ENOUGH, search_one_bias
-from agewise.scheduling.pairs import best_moves
 from agewise.scheduling.tables import Tables
 
 SLOTS = 12

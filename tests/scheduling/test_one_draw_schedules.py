@@ -7,19 +7,22 @@ import pytest
 from scipy.optimize import minimize
 
 import agewise as aw
-from agewise.knowledge.estimate import GainTables, gap_of
 from agewise.knowledge.one_draw import collapsed, gains_of_one_draw, least_losses
 from agewise.scheduling import (
-    Bands,
     Draw,
-    check_gains_once,
-    check_one_draw,
+    GainTables,
+    Halved,
+    Leaf,
+    Split,
+    certified,
+    check_gains,
+    check_schedule,
     exhaustive,
-    one_draw,
-    one_draw_gains,
-    one_draw_objective,
-    solve_gains_once,
-    solve_one_draw,
+    gap_of,
+    solve_gains,
+    solve_schedule,
+    table_objective,
+    try_all_gains,
 )
 
 
@@ -103,25 +106,27 @@ def test_one_gain_serves_all_coordinates_of_a_client():
 
 
 def _without_gains(problems, monkeypatch):
-    monkeypatch.setattr(one_draw, "EXHAUSTIVE", 1)  # small problems are simply tried otherwise
+    monkeypatch.setattr(certified, "EXHAUSTIVE", 1)  # small problems are simply tried otherwise
     rng = np.random.default_rng(5)
-    banded = 0
+    tried = 0
     for _ in range(problems):
         u, b, draw = random_costs(rng)
         capacity = int(rng.integers(-(-len(u) // u.shape[1]), len(u) + 1))
         capacity = None if rng.random() < 0.6 else capacity
         try:
-            best = exhaustive(one_draw_objective(u, b, draw), *u.shape, capacity).objective
+            best = exhaustive(table_objective(u, b, draw), *u.shape, capacity).objective
         except aw.InvalidInput:
             continue
         if not np.isfinite(best):
             continue
-        found = solve_one_draw(u, b, draw, capacity)
-        banded += isinstance(found.proof, Bands)
+        found = solve_schedule(u, b, capacity, draw=draw)
         assert found.objective == pytest.approx(best, rel=1e-9)
         assert found.lower_bound <= best * (1 + 1e-9)
-        assert check_one_draw(found, u, b, draw, capacity).holds
-    assert banded > 0.9 * problems
+        assert found.relative_gap <= 1e-8
+        checked = check_schedule(found, u, b, capacity, draw=draw)
+        assert checked.holds, checked.reason
+        tried += 1
+    assert tried > 0.9 * problems
 
 
 def test_guarantee_certified_is_exhaustive_with_one_draw(monkeypatch):
@@ -146,33 +151,31 @@ def _every(tables, draw, capacity=None):
     return best
 
 
-def _with_gains(problems, monkeypatch):
+def _with_gains(problems):
     rng = np.random.default_rng(6)
-    optimal = 0
     for _ in range(problems):
         tables, draw = random_gains(rng)
-        best = _every(tables, draw)
-        monkeypatch.setattr(one_draw_gains, "TRIED", 1)
-        found = solve_gains_once(tables, draw)
-        assert isinstance(found.proof, Bands)
+        capacity = int(rng.integers(-(-tables.clients // tables.slots), tables.clients + 1))
+        best = _every(tables, draw, capacity)
+        found = solve_gains(tables, capacity, draw=draw)
+        assert found.objective == pytest.approx(best, rel=1e-9)
         assert found.lower_bound <= best * (1 + 1e-9)
-        assert check_gains_once(found, tables, draw).holds
-        optimal += found.objective <= best * (1 + 1e-9)
-        monkeypatch.undo()
-        tried = solve_gains_once(tables, draw)
+        assert found.relative_gap <= 1e-8
+        checked = check_gains(found, tables, capacity, draw)
+        assert checked.holds, checked.reason
+        tried = try_all_gains(tables, capacity, draw)
         assert tried.proof is None
         assert tried.objective == pytest.approx(best, rel=1e-9)
-        assert check_gains_once(tried, tables, draw).holds
-    assert optimal >= 0.99 * problems
+        assert check_gains(tried, tables, capacity, draw).holds
 
 
-def test_guarantee_with_gains_the_bound_is_never_above_and_the_optimum_is_found(monkeypatch):
-    _with_gains(10, monkeypatch)
+def test_guarantee_with_gains_the_bound_is_never_above_and_the_optimum_is_found():
+    _with_gains(6)
 
 
 @pytest.mark.slow
-def test_guarantee_with_gains_on_a_thousand_problems(monkeypatch):
-    _with_gains(1_000, monkeypatch)
+def test_guarantee_with_gains_on_a_thousand_problems():
+    _with_gains(1_000)
 
 
 def test_guarantee_multipliers_never_show_more_than_a_schedule_loses():
@@ -193,59 +196,57 @@ def test_many_clients_are_proven_without_factors():
     tables = GainTables(
         tables.base, tables.cross, tables.power, tables.common[..., :0], tables.heard[..., :0]
     )
-    found = solve_gains_once(tables, draw)
+    found = solve_gains(tables, draw=draw)
     assert found.lower_bound >= found.objective * (1 - 1e-6)
-    assert check_gains_once(found, tables, draw).holds
+    assert check_gains(found, tables, draw=draw).holds
 
 
-def test_gains_keep_to_the_capacity():
-    rng = np.random.default_rng(8)
-    for _ in range(4):
-        tables, draw = random_gains(rng, clients=4, slots=3)
-        found = solve_gains_once(tables, draw, 2)
-        assert np.bincount(found.columns).max() <= 2
-        assert found.objective == pytest.approx(_every(tables, draw, 2), rel=1e-9)
+def _leaves(proof):
+    if isinstance(proof, Leaf):
+        return [proof]
+    parts = (
+        (proof.inside, proof.outside) if isinstance(proof, Split) else (proof.below, proof.above)
+    )
+    return [leaf for part in parts for leaf in _leaves(part)]
 
 
 def _spoilt(found):
     """The schedule with proofs that must not hold."""
-    first, *rest = found.proof.bands
-    leaf = first.proof
-    yield "a gap", dataclasses.replace(found, proof=Bands((*rest,)))
-    yield "no bands", dataclasses.replace(found, proof=Bands(()))
-    wide = dataclasses.replace(first, high=first.low)
-    yield "an empty band", dataclasses.replace(found, proof=Bands((wide, *rest)))
-    more = dataclasses.replace(leaf, multipliers=(*leaf.multipliers, 0.0))
-    other = dataclasses.replace(first, proof=more)
-    yield "more multipliers", dataclasses.replace(found, proof=Bands((other, *rest)))
+    leaf = max(_leaves(found.proof), key=lambda one: len(one.multipliers))
+    more = Leaf((*leaf.multipliers, 0.0))
+    yield "more multipliers", dataclasses.replace(found, proof=more)
+    yield "an empty part", dataclasses.replace(found, proof=Leaf(()))
+    wide = Leaf((0.0,) * len(leaf.multipliers))
+    yield "another's multipliers", dataclasses.replace(found, proof=wide)
+    yield "no scale", dataclasses.replace(found, proof=Halved(np.nan, found.proof, found.proof))
+    yield "a part left out", dataclasses.replace(found, proof=Halved(1e9, wide, found.proof))
     yield "a bound", dataclasses.replace(found, lower_bound=found.objective * 1.01)
     yield "an objective", dataclasses.replace(found, objective=found.objective * 0.99)
 
 
-def test_guarantee_the_check_with_gains_refuses_what_is_not_shown(monkeypatch):
-    monkeypatch.setattr(one_draw_gains, "TRIED", 1)
+def test_guarantee_the_check_with_gains_refuses_what_is_not_shown():
     tables, draw = random_gains(np.random.default_rng(9), clients=4, slots=4)
-    found = solve_gains_once(tables, draw)
-    assert check_gains_once(found, tables, draw).holds
+    found = solve_gains(tables, draw=draw)
+    assert tables.common.shape[2]
+    assert check_gains(found, tables, draw=draw).holds
     for what, spoilt in _spoilt(found):
-        assert not check_gains_once(spoilt, tables, draw).holds, what
+        assert not check_gains(spoilt, tables, draw=draw).holds, what
     louder = dataclasses.replace(draw, scales=draw.scales * 1.1)
-    assert not check_gains_once(found, tables, louder).holds
+    assert not check_gains(found, tables, draw=louder).holds
 
 
 def test_guarantee_the_check_without_gains_refuses_what_is_not_shown(monkeypatch):
-    monkeypatch.setattr(one_draw, "EXHAUSTIVE", 1)
+    monkeypatch.setattr(certified, "EXHAUSTIVE", 1)
     u, b, draw = random_costs(np.random.default_rng(10), clients=12, slots=6)
-    found = solve_one_draw(u, b, draw)
-    assert check_one_draw(found, u, b, draw).holds
+    found = solve_schedule(u, b, draw=draw)
+    assert check_schedule(found, u, b, draw=draw).holds
     for what, spoilt in _spoilt(found):
-        if what != "an empty band":  # these are levels, and one of them may be alone in a band
-            assert not check_one_draw(spoilt, u, b, draw).holds, what
+        assert not check_schedule(spoilt, u, b, draw=draw).holds, what
     louder = dataclasses.replace(draw, scales=draw.scales * 1.1)
-    assert not check_one_draw(found, u, b, louder).holds
+    assert not check_schedule(found, u, b, draw=louder).holds
 
 
 @pytest.mark.parametrize("scales", [[[np.nan, 1.0]], [[-1.0, 1.0]], [[1.0]], [[np.inf, 1.0]]])
 def test_scales_that_are_none_are_refused(scales):
     with pytest.raises(aw.InvalidInput, match="scales"):
-        solve_one_draw([[1.0, 2.0]], [[0.0, 0.0]], Draw(np.array(scales), 2.0))
+        solve_schedule([[1.0, 2.0]], [[0.0, 0.0]], draw=Draw(np.array(scales), 2.0))

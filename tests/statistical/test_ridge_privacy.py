@@ -13,8 +13,8 @@ import pytest
 import agewise as aw
 from agewise.learning.ridge_model import entries
 from agewise.learning.ridge_records import record_reach, release_sums
-from agewise.mechanism import MECHANISMS
-from agewise.terms import terms
+from agewise.privacy import Laplace
+from parties import terms
 
 DRAWS = 5_000
 EPSILON = 0.5
@@ -31,9 +31,7 @@ def told_apart(first, second, one, other):
 
 
 def noise(scale, sensitivity, width):
-    drawn = MECHANISMS["laplace"].draw(
-        np.zeros(DRAWS * width), sensitivity=sensitivity, scale=scale
-    )
+    drawn = Laplace().draw(np.zeros(DRAWS * width), sensitivity=sensitivity, scale=scale)
     return np.reshape(drawn.value, (DRAWS, width))
 
 

@@ -8,12 +8,12 @@ import numpy as np
 from scipy.stats import beta
 
 import agewise as aw
-from agewise.mechanism import MECHANISMS
-from agewise.terms import terms
+from agewise.privacy import Laplace
+from parties import terms
 
 CHAIN = aw.MarkovChain([[0.9, 0.1], [0.1, 0.9]], [0, 1])
 LEARNER = aw.Logistic([[20.0], [24.0]], [0, 1], clip=0.5)
-EPSILON, EVERY, DRAWS, WRONG = 2.5, 2, 16_000, 1e-9
+EPSILON, EVERY, DRAWS, WRONG = 2.5, 2, 10_000, 1e-9
 
 
 def scores(present, noise, scale, rng):
@@ -37,7 +37,7 @@ def least_epsilon(times):
     own = terms(aw.Client("c", CHAIN, samples=1), target, LEARNER, "plain", 4, 4)
     rng, drawn = np.random.default_rng(8), []
     for present in (0, 1):
-        noise = MECHANISMS["laplace"].draw(
+        noise = Laplace().draw(
             np.zeros(4 * DRAWS), sensitivity=own.sensitivity, scale=own.scale * times
         )
         shaped = np.reshape(noise.value, (DRAWS, 4))

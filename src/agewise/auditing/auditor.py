@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.auditing.black_box import BlackBox, Records
+from agewise.auditing.black_box import BlackBox, Records, slots_of
+from agewise.auditing.books import read_books
 from agewise.auditing.client_app import Request, app_mechanism, is_client_app
 from agewise.auditing.exact import examine
 from agewise.auditing.findings import PLAN_DRAWS, TIERS, Audit, Finding
@@ -20,11 +21,13 @@ from agewise.auditing.replay import Folder, read_folder, replay_run, run_folders
 from agewise.auditing.sampled import sample
 from agewise.auditing.subjects import resolve
 from agewise.auditing.totals import ledger_totals
-from agewise.checks import fraction, one_of, random_generator
-from agewise.errors import InvalidInput
+from agewise.checks import as_names, fraction, one_of, positive, random_generator, whole
+from agewise.errors import InvalidInput, quoted
 from agewise.federation.journal import PLAN
+from agewise.federation.ledgers import own_ledgers
 from agewise.federation.result import RunResult
 from agewise.federation.round_results import RoundsResult
+from agewise.federation.rounds import load_rounds
 from agewise.mixing import assumption
 from agewise.planning import Plan, plan
 from agewise.problem import Problem
@@ -78,12 +81,20 @@ def audit(
     >>> aw.audit(aw.scenarios.london(), draws=0).refuted
     False
     """
-    for tier in tiers:
+    whole("draws", draws, 0)
+    if time_limit is not None:
+        positive("time_limit", time_limit)
+    for tier in as_names("tier", tiers):
         one_of("tier", tier, TIERS)
     fraction("error", error)
     generator = None if rng is None else random_generator(rng)
     advance = progress or (lambda _done, _total: None)
     subject = _known(subject, request)
+    if isinstance(subject, Claims | File):
+        alone = {"claim": claim, "process": process, "age": age, "about": about, "law": law}
+        _refuse_unused("a plan or a run", **alone, others=others, present=present, score=score)
+    if not isinstance(subject, File):
+        _refuse_unused("what is no run", ledgers=ledgers)
     if isinstance(subject, Claims):
         return _audit_claims(subject, draws, error, generator, time_limit, tiers, advance)
     if isinstance(subject, File):
@@ -95,10 +106,9 @@ def audit(
         if claim is None or process is None:
             name = "claim" if claim is None else "process"
             raise InvalidInput(name, None, "given with a function", "What is claimed, and of what?")
-        first = collect_at
+        first = slots_of(collect_at)
         if age is not None:
-            last = first[-1] if isinstance(first, Sequence) else first
-            about = last + age
+            about = first[-1] + whole("age", age, 0)
         box = BlackBox(
             subject,
             process,
@@ -117,7 +127,7 @@ def audit(
         )
     else:
         raise InvalidInput(
-            "subject", repr(subject), "a plan, a problem, a run's folder or a function of records"
+            "subject", quoted(subject), "a plan, a problem, a run's folder or a function of records"
         )
     if "sampled" not in tiers:
         raise InvalidInput(
@@ -125,6 +135,13 @@ def audit(
         )
     found = sample(box, draws, error, generator, time_limit, advance=advance)
     return Audit(box.name, (found,), tuple(_box_assumptions(box)), error)
+
+
+def _refuse_unused(of: str, **given: Any) -> None:
+    """Refuse what would be ignored, rather than ignore it."""
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInput(name, f"given with {of}", "nothing: it does not matter there")
 
 
 def _known(subject: Any, request: Request | None) -> Any:
@@ -223,8 +240,13 @@ def _audit_run(
         raise InvalidInput(
             "run folder", f"{path} without a round that is done", "a run that has ended"
         )
-    shared = ledgers or (path / "ledgers" if len(where) > 1 or where[0] != path else None)
-    folders: list[Folder] = [read_folder(one, shared) for one in where]
+    books = None
+    if where != [path]:  # of many rounds, which share their ledgers
+        plan, settings, _ = load_rounds(path)
+        clients = len(plan.problem.clients)
+        ledgers = ledgers or File(settings.ledgers or own_ledgers(path, clients))
+        books = read_books(ledgers)
+    folders: list[Folder] = [read_folder(one, ledgers, books) for one in where]
     findings: list[Finding] = []
     problem = folders[0].problem
     if "replay" in tiers:

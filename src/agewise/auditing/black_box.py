@@ -15,8 +15,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
-from agewise.checks import fraction, positive, whole
-from agewise.errors import InvalidInput
+from agewise.checks import (
+    MOST_BYTES,
+    finite_number,
+    fraction,
+    positive,
+    refuse_size,
+    several,
+    truth,
+    whole,
+)
+from agewise.errors import InvalidInput, quoted
 from agewise.mechanism import Noised
 from agewise.process import Process
 from agewise.process.joint import as_law
@@ -27,7 +36,9 @@ Records = Callable[[float, int, np.random.Generator], ArrayLike]
 SAME_INPUTS = 1000
 """Runs on the same records after which a mechanism counts as not random."""
 BLOCK = 100_000
-"""Runs whose records are drawn at a time."""
+"""Runs whose records are drawn at a time, at most."""
+LONGEST = 1e8
+"""Seconds that an alarm can wait: three years."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +57,8 @@ class BlackBox:
     function of type `Records` may draw the record, given each of the `present` values.
     """
 
-    mechanism: Callable[..., Any]
-    process: Process | Records
+    mechanism: Callable[..., Any]  #: what is audited
+    process: Process | Records  #: of the records it is given
     epsilon: float
     delta: float = 0.0
     collect_at: int | Sequence[int] = 1
@@ -57,26 +68,22 @@ class BlackBox:
     others: float | None = None
     present: Sequence[float] | None = None
     batched: bool = False
-    noiseless: bool = False
+    noiseless: bool = False  #: whether no noise is meant
     score: Callable[[Array], Array] | None = None
-    name: str = "mechanism"
-    slots: tuple[int, ...] = field(init=False, default=())
+    name: str = "mechanism"  #: what the report calls it
+    slots: tuple[int, ...] = field(init=False, default=())  #: of collection, in their order
 
     def __post_init__(self) -> None:
         if not callable(self.mechanism):
-            raise InvalidInput("mechanism", repr(self.mechanism), "a function of records")
-        positive("claim", self.epsilon, "A claim of ε = 0 or less says nothing can be told.")
-        if self.delta != 0:
-            fraction("delta", self.delta)
+            raise InvalidInput("mechanism", quoted(self.mechanism), "a function of records")
+        positive("claim", self.epsilon, "A claim of ε = 0 or less says that nothing can be learnt.")
+        fraction("delta", self.delta, with_zero=True)
         whole("samples", self.samples, 1)
-        given = (
-            self.collect_at
-            if not isinstance(self.collect_at, int | np.integer)
-            else (self.collect_at,)
-        )
-        slots = tuple(whole("collect_at", slot, 1) for slot in given)
-        if not slots or list(slots) != sorted(set(slots)):
-            raise InvalidInput("collect_at", repr(self.collect_at), "slots, the earliest first")
+        truth("batched", self.batched)
+        truth("noiseless", self.noiseless)
+        if self.others is not None:
+            finite_number("others", self.others)
+        slots = slots_of(self.collect_at)
         object.__setattr__(self, "slots", slots)
         if self.about is None:
             object.__setattr__(self, "about", slots[-1])
@@ -84,7 +91,8 @@ class BlackBox:
         if isinstance(self.process, Process):
             self._check_process(self.process)
         elif not callable(self.process):
-            raise InvalidInput("process", repr(self.process), "a process, or a function of records")
+            allowed = "a process, or a function of records"
+            raise InvalidInput("process", quoted(self.process), allowed)
         elif self.present is None or len(set(self.present)) < 2:
             raise InvalidInput(
                 "present", self.present, "two or more values", "Which are to be told apart?"
@@ -93,7 +101,10 @@ class BlackBox:
     def _check_process(self, process: Process) -> None:
         if process.states.size < 2:
             raise InvalidInput(
-                "process", "one state", "two states or more", "One value is told by no release."
+                "process",
+                "one state",
+                "two states or more",
+                "A record with one value has nothing to hide.",
             )
         if not process.markov and len({*self.slots, self.about}) > 2:
             raise InvalidInput(
@@ -113,6 +124,16 @@ class BlackBox:
         if isinstance(self.process, Process):
             return float(self.process.states[0])
         return 0.0 if self.present is None else float(self.present[0])
+
+
+def slots_of(collect_at: int | Sequence[int]) -> tuple[int, ...]:
+    """The slots of collection, of which there may be one."""
+    given = (collect_at,) if isinstance(collect_at, int | float | np.number) else collect_at
+    found = several("collect_at", given, "slots, the earliest first")
+    slots = tuple(whole("collect_at", slot, 1) for slot in found)
+    if not slots or list(slots) != sorted(set(slots)):
+        raise InvalidInput("collect_at", quoted(collect_at), "slots, the earliest first")
+    return slots
 
 
 class Draws:
@@ -216,6 +237,10 @@ class Runs:
     ) -> None:
         self.box, self.rng, self.advance, self.total = box, rng, advance, total
         self.draws = Draws(box)
+        one = 8.0 * len(box.slots) * box.samples  # bytes of the records of one run
+        at_once = SAME_INPUTS if box.batched else len(self.draws.values)
+        refuse_size("samples", box.samples, one * at_once, "Fewer records tell as much of one.")
+        self.block = min(BLOCK, max(1, int(MOST_BYTES / 4 / one)))
         self.deadline = None if time_limit is None else time.monotonic() + time_limit
         self.limit = time_limit
         self.done, self.width = 0, 0
@@ -225,7 +250,7 @@ class Runs:
         """Outputs `[count, d]` given the present value in this place."""
         found = []
         while count > 0:
-            size = min(count, BLOCK)
+            size = min(count, self.block)
             found.append(self._run(self._records(self.draws(place, size, self.rng))))
             count -= size
         return np.concatenate(found)
@@ -274,7 +299,7 @@ class Runs:
             array = np.asarray(output, float)
         except (TypeError, ValueError):
             raise InvalidInput(
-                "output of the mechanism", repr(output), "a number, or a vector of numbers"
+                "output of the mechanism", quoted(output), "a number, or a vector of numbers"
             ) from None
         if runs is not None and array.shape[:1] != (runs,):
             raise InvalidInput(
@@ -367,8 +392,9 @@ def _until(deadline: float | None, limit: float | None) -> Iterator[None]:
         raise _OutOfTime
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-3))
+    left = deadline - time.monotonic()
     try:
+        signal.setitimer(signal.ITIMER_REAL, min(max(left, 1e-3), LONGEST))
         yield
     except _OutOfTime:
         raise _too_long(limit) from None

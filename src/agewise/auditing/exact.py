@@ -24,8 +24,7 @@ from agewise.auditing.outward import Between
 from agewise.auditing.paths import EveryValue, Path
 from agewise.learning import Trained
 from agewise.planning import Assignment
-from agewise.problem import Client, Problem
-from agewise.target import Target
+from agewise.problem import Client, Problem, Target
 
 MOST_STATES = 24
 """States up to which the programs of many rounds are solved."""
@@ -101,7 +100,8 @@ def _examine(problem: Problem, client: Client, one: Assignment, subject: str) ->
     )
     values = released(problem, client, at) / client.samples
     norm = 2 if target.mechanism == "gaussian" else 1
-    real = float(np.linalg.norm(values[:, None] - values, ord=norm, axis=-1).max())
+    pairs = values[..., :, None, :] - values[..., None, :, :]
+    real = float(np.linalg.norm(pairs, ord=norm, axis=-1).max())
     yield Finding(
         "exact",
         subject,
@@ -125,12 +125,29 @@ def _examine(problem: Problem, client: Client, one: Assignment, subject: str) ->
 
 
 def released(problem: Problem, client: Client, collect_at: int) -> Array:
-    """What each state of a record contributes, times the number of records: `[S, d]`."""
+    """What each state of a record contributes, times the number of records: `[S, d]`.
+
+    Where clients share a level, whatever an aged record of each state may be moved to, `[G, S, d]`.
+    """
     table = np.asarray(problem.learner.table(client.process.states), float)
     if problem.estimator == "propagated" and collect_at < problem.aggregate_at:
         kernel = Path(client.process).kernel(collect_at, problem.aggregate_at)
         return np.asarray((kernel.low + kernel.high) / 2 @ table)
+    if problem.level is not None and collect_at < problem.aggregate_at:
+        return moved_by_levels(client.process.states)
     return table
+
+
+def moved_by_levels(states: Array) -> Array:
+    """The nearest states of records that a level has moved, for every shift: `[G, S, 1]`."""
+    ordered = np.sort(states)
+    turning = np.unique(((ordered[1:] + ordered[:-1]) / 2)[:, None] - states)
+    inner = (turning[1:] + turning[:-1]) / 2
+    tables = []
+    for shift in (turning[0] - 1, *inner, turning[-1] + 1):
+        away = np.abs(states + shift - ordered[:, None])
+        tables.append(ordered[away.argmin(axis=0)])
+    return np.unique(np.array(tables), axis=0)[..., None]
 
 
 def _judge(subject: str, claim: str, claimed: float, loss: Loss) -> Finding:
@@ -233,14 +250,24 @@ def _gaussian(
     """The δ of Gaussian noise at the ε that is claimed, for one number released once."""
     target, last = problem.target_of(client), problem.aggregate_at
     claim = f"δ at ε = {one.aged_epsilon:.6g} about slot {last}"
-    if values.shape[1] > 1 or target.lasting or target.mixing == "any_prior" or not one.noise_scale:
+    if (
+        values.shape[-1] > 1
+        or target.lasting
+        or target.mixing == "any_prior"
+        or not one.noise_scale
+    ):
         why = "the exact tier knows Gaussian noise on one number, released once, under one law"
         return Finding("exact", subject, claim, "not examined", target.delta, detail=why)
     law = np.asarray(client.law) if target.mixing == "own_law" and client.law else None
     path = Path(client.process, law, one.collect_at)
     rows: Between = path.backward(one.collect_at, last)
     support = path.support(one.collect_at)
-    low, high = failure_between(rows, values[support, 0], one.noise_scale, one.aged_epsilon)
+    tables = values if values.ndim == 3 else values[None]
+    found = [
+        failure_between(rows, table[support, 0], one.noise_scale, one.aged_epsilon)
+        for table in tables
+    ]
+    low, high = (max(ends) for ends in zip(*found, strict=True))
     verdict: Verdict = judged(target.delta, low, high)
     return Finding(
         "exact",

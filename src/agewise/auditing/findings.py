@@ -37,17 +37,17 @@ class Finding:
     claim nine times in ten, with these `draws` and this event.
     """
 
-    tier: Tier
-    subject: str
-    claim: str
-    verdict: Verdict
+    tier: Tier  #: exact, replay or sampled
+    subject: str  #: of whom or what
+    claim: str  #: in words
+    verdict: Verdict  #: refuted, proven, not refuted, undecided or not examined
     claimed: float | None = None
     at_least: float | None = None
     at_most: float | None = None
     draws: int = 0
     error: float = 0.0
     would_find: float | None = None
-    detail: str = ""
+    detail: str = ""  #: what else there is to say
 
     @property
     def refuted(self) -> bool:
@@ -68,10 +68,10 @@ def judged(claimed: float, at_least: float, at_most: float) -> Verdict:
 class Audit:
     """All findings about one subject, and what they rest on."""
 
-    subject: str
-    findings: tuple[Finding, ...]
-    assumptions: tuple[str, ...] = ()
-    error: float = 0.0
+    subject: str  #: what was audited
+    findings: tuple[Finding, ...]  #: one or more a claim
+    assumptions: tuple[str, ...] = ()  #: what they rest on
+    error: float = 0.0  #: probability, at most, that chance refutes a true claim
 
     @property
     def refuted(self) -> bool:

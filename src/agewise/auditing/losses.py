@@ -37,11 +37,20 @@ Rows = Callable[[int, int], Between]
 
 @dataclass(frozen=True)
 class Sent:
-    """One release with Laplace noise: what each state contributes to it `[S, d]`, and the scale."""
+    """One release with Laplace noise: what each state contributes to it `[S, d]`, and the scale.
+
+    `[G, S, d]`: it is one of several tables that the adversary knows but nobody planned for, as
+    where a level moves records from state to state.
+    """
 
     slot: int
     values: Array
     scale: float
+
+    @property
+    def tables(self) -> Array:
+        """What states may contribute, `[G, S, d]`."""
+        return self.values if self.values.ndim == 3 else self.values[None]
 
     def outputs(self, support: NDArray[np.intp]) -> Between:
         """Likelihoods `[O, s]` of the outputs at which most is told, for the states that occur.
@@ -50,36 +59,45 @@ class Sent:
         mixtures of Laplace densities is monotone between the values that occur, and constant beyond
         them: its largest value is at a corner of their grid.
         """
-        values = self.values[support]
-        grid = [np.unique(column) for column in values.T]
-        if math.prod(len(one) for one in grid) <= MOST_OUTPUTS:
-            points = np.array(list(itertools.product(*grid)))
-        else:
-            ends = values.min(axis=0), values.max(axis=0)
-            points = np.vstack([values, *ends])
-        apart = np.abs(points[:, None] - values).sum(axis=-1)
-        return self._likelihood(apart)
+        found = [self._likelihood(_apart_from_corners(table[support])) for table in self.tables]
+        return Between(
+            np.concatenate([one.low for one in found]), np.concatenate([one.high for one in found])
+        )
 
     def apart(self, support: NDArray[np.intp]) -> Array:
         """Upper bounds `[s, s]` on what an output tells two states apart by."""
-        values = self.values[support]
-        distance = np.abs(values[:, None] - values).sum(axis=-1)
+        values = self.tables[:, support]
+        distance = np.abs(values[:, :, None] - values[:, None]).sum(axis=-1).max(axis=0)
         if self.scale == 0:
             return np.where(distance == 0, 0.0, np.inf)
-        return np.asarray(distance / self.scale * (1 + (values.shape[1] + 4) * _ULP))
+        return np.asarray(distance / self.scale * (1 + (values.shape[-1] + 4) * _ULP))
 
     @property
     def complete(self) -> bool:
         """Whether `outputs` holds the worst output for certain."""
-        return math.prod(len(np.unique(c)) for c in self.values.T) <= MOST_OUTPUTS
+        return all(_corners(table) <= MOST_OUTPUTS for table in self.tables)
 
     def _likelihood(self, apart: Array) -> Between:
         if self.scale == 0:
             return Between.exactly(np.where(apart == 0, 1.0, 0.0))
         with np.errstate(over="ignore"):
             exponent = -apart / self.scale
-        off = (self.values.shape[1] + 4) * _ULP
+        off = (self.values.shape[-1] + 4) * _ULP
         return exponential(exponent * (1 + off), exponent * (1 - off))
+
+
+def _corners(values: Array) -> int:
+    """How many corners the grid of values has."""
+    return math.prod(len(np.unique(column)) for column in values.T)
+
+
+def _apart_from_corners(values: Array) -> Array:
+    """How far the values `[s, d]` are from the corners of their grid, or from some: `[O, s]`."""
+    if _corners(values) <= MOST_OUTPUTS:
+        points = np.array(list(itertools.product(*(np.unique(column) for column in values.T))))
+    else:
+        points = np.vstack([values, values.min(axis=0), values.max(axis=0)])
+    return np.asarray(np.abs(points[:, None] - values).sum(axis=-1))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,10 @@ class Path:
         self.size = process.states.size
         if self.size < 2:
             raise InvalidInput(
-                "process", "one state", "two states or more", "One value is told by no release."
+                "process",
+                "one state",
+                "two states or more",
+                "A record with one value has nothing to hide.",
             )
         self._stated = None if law is None else Between.exactly(np.asarray(law, float))
         self._kernels: dict[tuple[int, int], Between] = {}

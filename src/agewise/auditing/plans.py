@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path as File
 from typing import Any
@@ -15,12 +14,14 @@ from agewise.auditing.black_box import BlackBox
 from agewise.auditing.findings import Finding
 from agewise.auditing.losses import Sent
 from agewise.auditing.paths import EveryValue
+from agewise.calibration import terms
+from agewise.checks import parse_json
 from agewise.errors import InvalidInput
 from agewise.federation.client import private_noise
 from agewise.learning import averages
 from agewise.planning import Assignment, Plan
+from agewise.planning.document import refuse_version
 from agewise.problem import Client, Problem
-from agewise.terms import terms
 from agewise.wording import out_of_words
 
 MOST_ROUNDS_RUN = 3
@@ -43,7 +44,8 @@ def read_claims(file: File) -> Claims:
 
     try:
         text = file.read_text(encoding="utf-8")
-        document = json.loads(text)
+        document = parse_json(text)
+        refuse_version(document)
         problem = problem_from_dict(document["scenario"])
         listed = [_assignment(entry) for entry in document["assignments"]]
         unheard = document.get("unheard", [])

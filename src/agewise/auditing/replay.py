@@ -7,10 +7,9 @@ readings the run was given), with single records changed to whatever a record mi
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path as File
 from typing import Any
 
@@ -18,23 +17,26 @@ import numpy as np
 from scipy.stats import gamma
 
 from agewise.arrays import Array
+from agewise.auditing.books import Books, read_books
 from agewise.auditing.findings import CERTAIN, Finding
+from agewise.checks import parse_json
 from agewise.errors import AgewiseError, InvalidInput
-from agewise.federation.checking import check_run, read_record
+from agewise.federation.checking import check_run, read_record, read_run_record
 from agewise.federation.checking_rounds import check_rounds
-from agewise.federation.journal import JOURNAL, PLAN, RECORD, ROUNDS, SETTINGS
+from agewise.federation.common_levels import CommonLevels
+from agewise.federation.journal import JOURNAL, PLAN, ROUNDS, SETTINGS
 from agewise.federation.messages import BadMessage, Upload
 from agewise.federation.rounds import load_rounds
 from agewise.federation.settings import Settings
 from agewise.federation.sources import (
     DataSource,
     RoundRecords,
-    SimulatedRecords,
+    Simulated,
     load_readings,
 )
+from agewise.federation.uploads import uploads_of
 from agewise.learning import Trained, average, release_table
 from agewise.privacy.account import Event
-from agewise.privacy.ledger import Ledger
 from agewise.problem import Client, Problem
 from agewise.report.tables import counted
 
@@ -52,56 +54,50 @@ class Folder:
     settings: Settings
     uploads: tuple[tuple[str, Upload], ...]
     """The bytes of every upload in the journal, as they came, and what they say."""
-    events: dict[str, tuple[Event, ...]]
-    """All that ledgers hold of each client, in the order of collection."""
-    files: dict[str, File]
-    """The ledger that holds each run of each client, by its payload's key and name."""
+    books: Books
     record: dict[str, Any]
 
+    @property
+    def events(self) -> dict[str, tuple[Event, ...]]:
+        """All that ledgers hold of each client, in the order of collection."""
+        return self.books.events
 
-def read_folder(path: File, ledgers: File | None = None) -> Folder:
+    @property
+    def files(self) -> dict[str, File]:
+        """The ledger that holds each run of each client, by its payload's key and name."""
+        return self.books.files
+
+    @cached_property
+    def clients(self) -> dict[str, Client]:
+        """The clients by name."""
+        return {client.name: client for client in self.problem.clients}
+
+
+def read_folder(path: File, ledgers: File | None = None, books: Books | None = None) -> Folder:
     """Read a run without believing it: what contradicts itself is found later, not refused."""
     from agewise.documents import read_document  # noqa: PLC0415
     from agewise.scenario import problem_from_dict  # noqa: PLC0415  (pydantic is slow to import)
 
-    record = read_record(path / RECORD)
+    record = read_run_record(path)
     plan, settings = read_record(path / PLAN), read_record(path / SETTINGS)
     if not all(isinstance(one, dict) for one in (record, plan, settings)):
         raise InvalidInput("run folder", str(path), "the folder of a run")
-    settings.pop("version", None)
+    del settings["version"]
     known = read_document(Settings, settings, str(path / SETTINGS))
     problem = problem_from_dict(plan.get("scenario"))
-    uploads = []
+    uploads: list[tuple[str, Upload]] = []
     try:
-        lines = (path / JOURNAL).read_text(encoding="utf-8").splitlines()
-        entries = [json.loads(line) for line in lines]
-    except (OSError, ValueError) as error:
+        for line in (path / JOURNAL).read_text(encoding="utf-8").splitlines():
+            told = uploads_of(parse_json(line))
+            if told is not None:
+                each = [told.upload(place) for place in range(len(told))]
+                uploads += zip([one.decode() for one in told.payloads], each, strict=True)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, BadMessage) as error:
         raise InvalidInput("journal", f"{path / JOURNAL} ({error})", "what a run wrote") from None
-    for entry in entries:
-        if isinstance(entry, dict) and entry.get("input") == "received":
-            try:
-                upload = Upload.decode(str(entry["payload"]).encode())
-            except (BadMessage, KeyError):
-                continue
-            uploads.append((str(entry["payload"]), upload))
-    top = ledgers or (path if known.ledgers is None else File(known.ledgers))
-    events, files = _events(top)
-    return Folder(path, problem, known, tuple(uploads), events, files, record)
-
-
-def _events(top: File) -> tuple[dict[str, tuple[Event, ...]], dict[str, File]]:
-    found: dict[str, dict[str, Event]] = {}
-    files: dict[str, File] = {}
-    for file in sorted(top.rglob("*.ledger")):
-        with Ledger.read(file) as ledger:
-            for event in ledger.events():
-                found.setdefault(event.client, {})[event.key] = event
-                files[f"{event.key} {event.client}"] = file
-    ordered = {
-        name: tuple(sorted(events.values(), key=lambda e: (e.collect_at, e.key)))
-        for name, events in found.items()
-    }
-    return ordered, files
+    if books is None:
+        top = ledgers or (path if known.ledgers is None else File(known.ledgers))
+        books = read_books(top)
+    return Folder(path, problem, known, tuple(uploads), books, record)
 
 
 def run_folders(path: File) -> list[File]:
@@ -115,6 +111,8 @@ def replay_run(
     path: File, folders: list[Folder], ledgers: File | None, error: float
 ) -> Iterator[Finding]:
     """Every finding of this tier about a run of one or many rounds."""
+    for damage in sorted({one for folder in folders for one in folder.books.damaged}):
+        yield Finding("replay", path.name, "ledgers are what was written", "refuted", detail=damage)
     yield _statement(path, ledgers)
     for one in folders:
         yield from _bytes(one)
@@ -182,15 +180,11 @@ def _order(folder: Folder) -> Iterator[Finding]:
             )
 
 
-def _client(folder: Folder, name: str) -> Client | None:
-    return next((one for one in folder.problem.clients if one.name == name), None)
-
-
 def _own(folder: Folder) -> Iterator[tuple[Client, Event, Array]]:
     """Each release of the run, with what each state contributes to it."""
     problem, seen = folder.problem, set()
     for _, upload in folder.uploads:
-        client = _client(folder, upload.client)
+        client = folder.clients.get(upload.client)
         event = next(
             (e for e in folder.events.get(upload.client, ()) if e.key == folder.settings.run), None
         )
@@ -239,8 +233,9 @@ def _sensitivities(folder: Folder) -> Iterator[Finding]:
     for client, event, table in _own(folder):
         states = client.process.states
 
-        def mean(records: Array, c: Client = client, t: Array = table) -> Array:
-            return average(records, c.process.states, t, c.samples)[0]
+        def mean(records: Array, c: Client = client, t: Array = table, e: Event = event) -> Array:
+            fresh = folder.problem.level is not None and e.collect_at == e.aggregate_at
+            return average(records, c.process.states, t, c.samples, as_read=fresh)[0]
 
         real = real_sensitivity(mean, states, client.samples, order)
         short = real > event.sensitivity * (1 + CERTAIN)
@@ -290,31 +285,33 @@ def _source(folder: Folder, client: Client) -> DataSource | None:
             return None
         return readings.get(client.name)
     if not rounds:
-        return SimulatedRecords(client, settings.seed)
+        return Simulated(folder.problem, settings.seed)(client.name)
     before = (int(folder.path.name) - 1) * (folder.problem.every or 1)
-    return _round_records(client, settings.seed).later(before)
+    return _round_records(folder.problem, client, settings.seed).later(before)
 
 
 @lru_cache(maxsize=1024)
-def _round_records(client: Client, seed: int) -> RoundRecords:
+def _round_records(problem: Problem, client: Client, seed: int) -> RoundRecords:
     """The simulated records of a client through all rounds."""
-    return RoundRecords(client, seed)
+    return RoundRecords(client, seed, CommonLevels(problem, seed).of(client.name))
 
 
 def residuals(folder: Folder) -> Iterator[tuple[str, Array]]:
     """The noise of each release, over its recorded scale, where the mean can be computed again."""
     if folder.problem.noise == "server":
         return
+    sent = {upload.client: upload for _, upload in reversed(folder.uploads)}
     for client, event, table in _own(folder):
         source = _source(folder, client)
         if source is None or event.scale == 0:
             continue
-        upload = next(one for _, one in folder.uploads if one.client == client.name)
+        upload = sent[client.name]
         try:
             records = source.collect(upload.collect_at, client.samples)
         except AgewiseError:
             continue
-        value, _ = average(records, client.process.states, table, client.samples)
+        fresh = folder.problem.level is not None and event.collect_at == event.aggregate_at
+        value, _ = average(records, client.process.states, table, client.samples, as_read=fresh)
         yield client.name, (np.asarray(upload.value) - value) / event.scale
 
 
@@ -323,7 +320,8 @@ def _noise(folders: list[Folder], error: float) -> Iterator[Finding]:
     found = [one for folder in folders for one in residuals(folder)]
     if not found:
         return
-    for (name, one), (other, two) in itertools.combinations(found, 2):
+    ordered = sorted(found, key=lambda one: (one[1].shape, one[1].ravel().tolist()))
+    for (name, one), (other, two) in itertools.pairwise(ordered):
         if one.shape == two.shape and np.allclose(one, two, rtol=1e-7, atol=0):
             yield Finding(
                 "replay",
@@ -364,7 +362,7 @@ def total_claims(folder: Folder) -> Iterator[tuple[Client, int, float, tuple[Eve
     """
     seen: set[str] = set()
     for _, upload in folder.uploads:
-        client = _client(folder, upload.client)
+        client = folder.clients.get(upload.client)
         if client is None or upload.total_aged is None or client.name in seen:
             continue
         seen.add(client.name)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from agewise.arrays import Array
+from agewise.auditing.exact import moved_by_levels
 from agewise.auditing.findings import Finding, judged
 from agewise.auditing.losses import Loss, Sent, loss_about
 from agewise.auditing.paths import Path
@@ -71,5 +72,7 @@ def _values(problem: Problem, client: Client, event: Event) -> Array:
     table = release_table(
         problem.learner, client.process, event.collect_at, event.aggregate_at, problem.estimator
     )
-    widest = float(np.abs(table[:, None] - table).sum(axis=-1).max())
+    if problem.level is not None and event.collect_at < event.aggregate_at:
+        table = moved_by_levels(client.process.states)
+    widest = float(np.abs(table[..., :, None, :] - table[..., None, :, :]).sum(axis=-1).max())
     return table * (event.sensitivity / widest) if widest > 0 else table * 0.0

@@ -24,7 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 done, 2 bad input, 3 a privacy budget would be overspent, "
     "4 a run did not complete or a federation is not up, 5 what is claimed does not hold "
-    "(check, audit), 130 interrupted, "
+    "(check, audit), 6 a ledger is an old copy, 7 a ledger and a copy of it are both in use, "
+    "8 a ledger is gone or another one lies in its place, 130 interrupted, "
     "141 nobody reads the output any more.",
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from rich.markup import escape
 
+from agewise.calibration import slot_table
 from agewise.cli.console import (
     CalibrationOption,
     EpsilonOption,
@@ -28,7 +29,6 @@ from agewise.cli.layout import Column, print_table
 from agewise.errors import InvalidInput
 from agewise.mixing import METHODS
 from agewise.problem import Problem
-from agewise.terms import slot_table
 
 commands = typer.Typer()
 

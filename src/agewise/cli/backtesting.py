@@ -67,8 +67,8 @@ def backtest(
     rounds: Annotated[
         int | None,
         typer.Option(
-            help="Claims over many rounds (as with --every): so many rounds of the second half are "
-            "judged, 30 at least. Without a choice: all."
+            help="Claims over many rounds (as with --every): how many rounds of the second half "
+            "are judged, 30 at least. Without a choice: all."
         ),
     ] = None,
     seed: Annotated[

@@ -52,7 +52,8 @@ def check_command(
     """Recompute all that a run says of itself from its ledgers; or look through a scenario file.
 
     Exit code 0: all of it follows, or the file is a scenario. 2: it is none, and every problem is
-    listed. 5: something in a run differs, and each difference is listed. Nothing is changed.
+    listed, or it is a run of another version. 5: something in a run differs, and each difference is
+    listed. Nothing is changed.
     """
     if what.suffix == ".toml" or what.is_file() or (str(what) in BUILT_IN and not what.exists()):
         if ledgers is not None:
@@ -81,6 +82,7 @@ def _print_run(run: Path, ledgers: Path | None, as_json: bool) -> None:
             {
                 "run": report.run,
                 "compared": report.compared,
+                "verified": report.verified,
                 "differences": [asdict(one) for one in report.differences],
                 "as_told": list(report.as_told),
             }
@@ -97,11 +99,13 @@ def _print_run(run: Path, ledgers: Path | None, as_json: bool) -> None:
         verdict = (
             f"[red]{counted(len(report.differences), 'difference')}[/]"
             if report.differences
-            else "all agree"
+            else "all of it follows"
         )
         screen.print(
-            f"{escape(report.run)}: {report.compared} entries of record, statement and plan "
-            f"recomputed from the ledgers: {verdict}.",
+            f"{escape(report.run)}: {counted(report.verified, 'upload')} verified against the "
+            f"ledgers, {report.compared} entries of record, statement and plan recomputed: "
+            f"{verdict}. Expected losses are recomputed from the scenario's model; whether records "
+            "follow it is not verified.",
             highlight=False,
             soft_wrap=True,
         )

@@ -95,8 +95,7 @@ def _print_comparison(compared: Comparison) -> None:
     screen = console()
     title = f"{escape(compared.problem.name)}: choices side by side"
     print_table(screen, title, columns, [[escape(cell) for cell in row] for row in rows])
-    if compared.reasons():
-        print_facts(screen, [(name, escape(why)) for name, why in compared.reasons()])
+    print_facts(screen, [(name, escape(why)) for name, why in compared.reasons()])
 
 
 def _listed(name: str, text: str, kind: Callable[[str], Any]) -> list[Any]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from click.core import ParameterSource
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -24,7 +27,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from agewise.errors import InvalidInput
+from agewise.errors import Faults, InvalidInput
 from agewise.knowledge import Level
 from agewise.learning import LEARNED, Estimator, Learner, learner_of
 from agewise.mechanism import Kind
@@ -32,7 +35,8 @@ from agewise.mixing import Method, assumption
 from agewise.privacy.account import Policy
 from agewise.privacy.calibration import Rule
 from agewise.problem import Problem, Trust
-from agewise.scenario import FOREVER, load_scenario
+from agewise.records import parts, read_text, refuse
+from agewise.scenario import load_scenario
 from agewise.scenarios import BUILT_IN
 
 people = Console(stderr=True)
@@ -99,7 +103,7 @@ PromiseOption = Annotated[
     typer.Option(
         metavar="present|every_moment|H",
         help="What ε is about over all rounds: the value at each publication, at any time, or in "
-        "the last H slots.",
+        "the last H slots (default: the scenario's; present if it names none).",
     ),
 ]
 TurnsOption = Annotated[
@@ -155,7 +159,9 @@ MaxClassicalOption = Annotated[
 ]
 WindowOption = Annotated[
     int | None,
-    typer.Option(help="Limits count what is collected in so many slots in a row (default: all)."),
+    typer.Option(
+        help="Limits count what is collected in this number of slots in a row (default: all)."
+    ),
 ]
 MaxReleaseOption = Annotated[
     float | None,
@@ -237,24 +243,27 @@ def _learner(kind: str) -> Learner:
 
 
 def read_problem(scenario: str, **changes: Any) -> Problem:
-    """Load a scenario, with the options that were given in place of its own."""
+    """Load a scenario, with the options that were given in place of its own.
+
+    All that is wrong with either is told at once.
+    """
     given = {name: value for name, value in changes.items() if value is not None}
     turns = given.pop("turns", None)
-    if "learner" in given:
-        given["learner"] = _learner(given["learner"])
-    if "level" in given:
-        given["level"] = tuple(_level(text) for text in given["level"])
-    if "rounds" in given:
-        given["rounds"] = _rounds(given["rounds"])
-    if "promise" in given:
-        given["promise"] = _promise(given["promise"])
-    problem = load_scenario(scenario)
-    if "rounds" in given or "every" in given:  # one without the other is told by the problem
-        stated = {"rounds": problem.rounds, "every": problem.every}
-        if given.get("rounds", problem.rounds) == 1:
-            stated["every"] = None
-        given = {**stated, **given}
-    problem = problem.replace(**given)
+    faults, base = Faults(), None
+    found: list[Problem] = []
+    for name in [one for one in _READ if one in given]:
+        text = given.pop(name)
+        with faults.noted():
+            given[name] = _READ[name](text)
+    with faults.noted():
+        base = load_scenario(scenario)
+    with faults.noted():
+        if base is None:  # each option by itself
+            refuse([one for one in parts(Problem, given)[1] if one.field in given])
+        else:
+            found.append(base.replace(**_with_rounds(base, given)))
+    faults.refuse()
+    (problem,) = found
     if turns is None:
         return problem
     from agewise.planning.turns import take_turns  # noqa: PLC0415  (planning is slow to import)
@@ -262,17 +271,43 @@ def read_problem(scenario: str, **changes: Any) -> Problem:
     return take_turns(problem, turns)
 
 
-def _rounds(text: str) -> int | None:
-    if text == FOREVER:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidInput("--rounds", repr(text), f"a whole number, or {FOREVER}") from None
+PROBLEM_OPTIONS = (
+    "epsilon",
+    "mixing",
+    "level",
+    "calibration",
+    "learner",
+    "mechanism",
+    "delta",
+    "noise",
+    "rounds",
+    "every",
+    "promise",
+    "turns",
+    "capacity",
+)
+"""Options that change the problem of a scenario; its estimator and its objective besides."""
 
 
-def _promise(text: str) -> str | int:
-    return int(text) if text.isdecimal() else text
+def as_typed(context: typer.Context) -> str:
+    """The scenario and the options that changed its problem, as words of a command to type."""
+    words = [str(context.params["scenario"])]
+    for option in context.command.params:
+        name = option.name or ""
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name in PROBLEM_OPTIONS:
+            value = context.params[name]
+            for one in value if isinstance(value, list | tuple) else [value]:
+                words += [option.opts[0], str(one)]
+    return shlex.join(words)
+
+
+def _with_rounds(base: Problem, given: dict[str, Any]) -> dict[str, Any]:
+    """Rounds and how often they are, which go together: one without the other is refused."""
+    if "rounds" not in given and "every" not in given:
+        return given
+    every = None if given.get("rounds", base.rounds) == 1 else base.every
+    return {"rounds": base.rounds, "every": every, **given}
 
 
 def _level(text: str) -> Level:
@@ -286,6 +321,15 @@ def _level(text: str) -> Level:
             "Say 20,0.98; for a loading per client, write [[level]] into a scenario file.",
         ) from None
     return Level(loading, correlation)
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "learner": _learner,
+    "level": lambda texts: tuple(_level(text) for text in texts),
+    "rounds": partial(read_text, Problem, "rounds"),
+    "promise": partial(read_text, Problem, "promise"),
+}
+"""How the text of an option is read, where it is more than a number or a word."""
 
 
 def output_folder(out: Path | None, option: str = "--out") -> Path | None:
@@ -330,14 +374,21 @@ def assumptions(problem: Problem) -> list[str]:
     return sorted({assumption(c.process, problem.mixing) for c in problem.clients})
 
 
-def client_policy(problem: Problem, *, allow_server_noise: bool, **limits: Any) -> Policy | None:
+def client_policy(
+    problem: Problem | None, *, allow_server_noise: bool, **limits: Any
+) -> Policy | None:
     """The policy of every client, from the options that set limits; None: each client's own.
 
     Limits that are left out are those of the problem. Of many rounds its promise and the slots
-    between two of them belong to the policy, too.
+    between two of them belong to the policy, too. All limits that are wrong are told at once.
     """
     given = {name: value for name, value in limits.items() if value is not None}
-    if not given and allow_server_noise:
+    faults = Faults()
+    for name, value in given.items():
+        with faults.noted():
+            Policy(**{name: value})
+    faults.refuse()
+    if problem is None or (not given and allow_server_noise):
         return None
     own: dict[str, Any] = {"max_aged_epsilon": problem.epsilon, "max_delta": problem.delta or 0.0}
     if problem.rounds != 1:

@@ -86,8 +86,9 @@ def fit_command(
     Shows first what was wrong with the readings and what was done about it, then how far they are
     from a Markov chain, then Δ with its upper confidence limit. Noise is set for the limit.
 
-    With --every, --levels, --memory or --classical-epsilon: what releases in every round tell, for
-    ever, of the present state, by a chain on (level class, state); no scenario is written.
+    With --every, --levels, --memory or --classical-epsilon: what releases in every round,
+    without an end, tell of the present state, by a chain on (level class, state); no scenario is
+    written.
     """
     if given.over_rounds:
         fit_over_rounds(given, confidence, as_json=as_json)

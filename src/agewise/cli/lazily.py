@@ -88,7 +88,17 @@ def load(name: str) -> click.Command:
         holder.add_typer(module.commands, name=name)
     else:
         holder.add_typer(module.commands)
-    return get_group(holder).commands[name]
+    return _without_variables(get_group(holder).commands[name])
+
+
+def _without_variables(command: click.Command) -> click.Command:
+    """The command, whose errors name no environment variable for options that have none."""
+    for one in command.params:
+        if isinstance(one, click.Option) and one.envvar is None:
+            one.show_envvar = False
+    for inner in getattr(command, "commands", {}).values():
+        _without_variables(inner)
+    return command
 
 
 class Lazily(TyperGroup):

@@ -27,6 +27,7 @@ from agewise.cli.console import (
     RoundsOption,
     ScenarioArgument,
     TurnsOption,
+    as_typed,
     assumptions,
     console,
     generator,
@@ -45,6 +46,7 @@ from agewise.planning import Plan, SearchMethod, price
 from agewise.planning import plan as make_plan
 from agewise.planning import replan as make_replan
 from agewise.planning.compare import FRESH, NOTHING
+from agewise.planning.promise import coverage_in_words
 from agewise.problem import Objective, Problem
 from agewise.schemes import SchemeRow, compare_schemes
 
@@ -54,6 +56,7 @@ Figures = Literal["fig1", "fig2", "fig3a", "fig3b", "gains", "level", "worth", "
 
 @commands.command(epilog="Example: agewise plan london --epsilon 0.3 --mixing exact --json")
 def plan(
+    context: typer.Context,
     scenario: ScenarioArgument = "london",
     epsilon: EpsilonOption = None,
     mixing: MixingOption = None,
@@ -83,7 +86,9 @@ def plan(
     ] = None,
     ages: Annotated[
         str | None,
-        typer.Option(help="Price this schedule instead of searching: 0,9,9, an age per client."),
+        typer.Option(
+            help="Price this schedule instead of searching: 0,9,9 (an age per client), or one age."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="For random and simulated searches.")] = None,
     as_json: JsonOption = False,
@@ -155,7 +160,7 @@ def plan(
     if as_json:
         print_json(planned.to_dict())
     else:
-        _print_plan(planned)
+        _print_plan(planned, as_typed(context))
     if paths:
         wrote(paths)
 
@@ -175,9 +180,8 @@ def schemes(
 ) -> None:
     """Compare the paper's six schemes: schedule, achieved ε, gap, bound, mean noise power.
 
-    Below them stand what a server loses that collects nothing and publishes the mean it knows (at
-    the law of each scheme's ages), and fresh data with classical noise, of which the server makes
-    the best estimate.
+    Below them stand what a server loses that collects nothing and publishes the mean it knows, and
+    fresh data with classical noise, of which the server makes the best estimate.
 
     With --out, also draws loss gap and noise power against ε over 0.01 to 1. The noise power is
     2η² for noise of scale η, averaged over the clients; JSON calls it mean_noise.
@@ -207,6 +211,8 @@ def reproduce(
     as_json: JsonOption = False,
 ) -> None:
     """Compute the paper's figures anew (PNG, SVG, CSV) and check its claims against them.
+
+    Figure 3 in both readings of the paper: any number of uploads per slot, and one.
 
     Four figures are ours: gains (ways of setting the noise), level (clients that share a level,
     with what simpler choices lose), worth (when to collect nothing, fresh or aged data) and trust
@@ -272,12 +278,14 @@ def reproduce(
     wrote(paths)
 
 
-def _print_plan(planned: Plan) -> None:
+def _print_plan(planned: Plan, source: str) -> None:
     headings, rows = planned.table()
     columns = [Column(escape(one), words=one == "client") for one in headings]
     screen = console()
     if planned.verdict is not None:
         screen.print(f"[bold]{escape(planned.verdict)}[/]", highlight=False)
+        step = (planned.next_step or "").replace("SCENARIO", source)
+        screen.print(f"Next: {escape(step)}", highlight=False, soft_wrap=True)
     print_table(screen, escape(planned.title), columns, [[escape(x) for x in row] for row in rows])
     minimised = (
         "closed form" if planned.method == "certified" else f"{planned.problem.objective} objective"
@@ -307,6 +315,8 @@ def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:
     ]
     cells: list[tuple[str, ...]] = []
     ends = []
+    crowded = problem.capacity is not None and problem.capacity < len(problem.clients)
+    fresh_name = FRESH + ", whatever the capacity" * crowded
     for epsilon in dict.fromkeys(row.epsilon for row in rows):
         section = [row for row in rows if row.epsilon == epsilon]
         cells += [
@@ -322,17 +332,14 @@ def _print_schemes(problem: Problem, rows: list[SchemeRow]) -> None:
             for row in section
         ]
         fresh = ", ".join("0" * len(problem.clients))
-        nothing = {  # what the server knows depends on the ages where laws hold at collection
-            f"{row.nothing_collected:.6g}": ", ".join(map(str, row.ages or [])) or fresh
-            for row in sorted(section, key=lambda row: row.nothing_collected)
-        }
-        for gap, ages in [*nothing.items()][:: max(1, len(nothing) - 1)]:
-            cells.append((NOTHING, "0", "0", ages, gap, "", "0"))
+        nothing = f"{section[0].nothing_collected:.6g}"
+        cells.append((NOTHING, "0", "0", "", nothing, "", "0"))
         known = f"{section[0].classical_fresh:.6g}"
-        cells.append((FRESH, f"{epsilon:g}", f"{epsilon:g}", fresh, known, "", ""))
+        cells.append((fresh_name, f"{epsilon:g}", f"{epsilon:g}", fresh, known, "", ""))
         ends.append(len(cells) - 1)
     screen = console()
     print_table(screen, f"{escape(problem.name)}: the six schemes", columns, cells, ends)
+    print_facts(screen, coverage_in_words(problem))
     print_assumptions(screen, problem)
 
 

@@ -9,6 +9,7 @@ from rich.markup import escape
 from agewise.cli.console import console
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.federation import RunResult
+from agewise.federation.result import ODD_WORDS
 from agewise.federation.sources import NOT_REHEARSED
 from agewise.learning import RidgeModel
 from agewise.loss.simulation import Estimate
@@ -56,8 +57,11 @@ def _listed(lines: list[str]) -> list[tuple[str, str]]:
     return [("model" if k == 0 else "", line) for k, line in enumerate(lines[:SPOKEN])]
 
 
-def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
-    """Show a run: who took part at what cost, the model, and what was expected of it."""
+def print_result(result: RunResult, rehearsal: Estimate | None, source: str | None = None) -> None:
+    """Show a run: who took part at what cost, the model, and what was expected of it.
+
+    `source` is the scenario as it was typed, for the command that a verdict leads to.
+    """
     statement, unit = result.statement, escape(result.plan.problem.release_unit)
     screen = console()
     columns = [
@@ -94,10 +98,15 @@ def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
     facts += [("note", escape(note)) for note in result.plan.notes]
     made = result.plan
     if made.verdict is not None:
-        facts.insert(0, ("verdict on the plan", escape(made.verdict)))
+        step = (made.next_step or "").replace("SCENARIO", source or "SCENARIO")
+        facts = [
+            ("verdict on the plan", escape(made.verdict)),
+            ("instead", escape(step)),
+            *facts,
+        ]
     facts.append(("trust", statement.trust))
     facts += [
-        ("expected loss", f"{made.gap:.6g}{square} (closed form)"),
+        ("expected loss", ODD_WORDS if result.odd else f"{made.gap:.6g}{square} (closed form)"),
         (NOTHING, f"{made.nothing_collected:.6g}{square}, at ε = 0"),
         (
             RIVALS[made.problem.noise],
@@ -106,7 +115,7 @@ def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
     ]
     if result.realised_loss is not None:
         facts.append(("this run", f"{result.realised_loss:.6g}{square}"))
-    if made.problem.known.kind != "independent":
+    if made.problem.known.kind == "measured":
         facts.append(("not rehearsed", NOT_REHEARSED))
     if rehearsal is not None:
         promised = result.plan.gap
@@ -123,5 +132,6 @@ def print_result(result: RunResult, rehearsal: Estimate | None) -> None:
         facts.append(("missing", f"{escape(name)}: {escape(why)}"))
     for why, count in result.rejected.items():
         facts.append(("rejected", f"{count} × {escape(why)}"))
+    facts += [(name, escape(text)) for name, text in made.coverage()]
     facts += [("ε assumes", rests_on) for _, rests_on in statement.grounds]
     print_facts(screen, facts)

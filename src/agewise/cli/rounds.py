@@ -80,7 +80,9 @@ def rounds_command(
     turns: TurnsOption = None,
     now: Annotated[
         int | None,
-        typer.Option(help="Rounds to carry out now (default: all planned; 30 of a plan for ever)."),
+        typer.Option(
+            help="Rounds to carry out now (default: all planned; 30 where there is no end)."
+        ),
     ] = None,
     epsilon: EpsilonOption = None,
     estimator: EstimatorOption = None,
@@ -118,9 +120,9 @@ def rounds_command(
 ) -> None:
     """Carry a plan out round after round, and account for all rounds together.
 
-    The noise is set so that ε holds over all planned rounds, for ever if there is no end of them.
+    The noise is set so that ε holds over all planned rounds, also if there is no end of them.
     Every client keeps its account in its ledger and refuses a round that would break it. After
-    Ctrl-C, or to add rounds to a plan for ever, go on with --resume.
+    Ctrl-C, or to add rounds to a plan without an end, go on with --resume.
     """
     if now is not None and now < 1:
         raise InvalidInput("--now", now, "a whole number, 1 or more")
@@ -252,4 +254,8 @@ def _print(result: RoundsResult) -> None:
     ]
     screen = console()
     print_table(screen, escape(result.plan.title), columns, rows)
-    print_facts(screen, [(name, escape(text)) for name, text in result.facts()])
+    facts = result.facts()
+    if result.plan.verdict is not None:
+        step = result.plan.next_step or ""
+        facts = [("verdict on the plan", result.plan.verdict), ("instead", step), *facts]
+    print_facts(screen, [(name, escape(text)) for name, text in facts])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,8 @@ import typer
 from click.core import ParameterSource
 from rich.markup import escape
 
+from agewise.checks import refuse_unwritable
+from agewise.cli.aftermath import aftermath, clients_in
 from agewise.cli.console import (
     AtOnceOption,
     CalibrationOption,
@@ -40,6 +41,7 @@ from agewise.cli.console import (
     SuperlinkOption,
     WaitOption,
     WindowOption,
+    as_typed,
     client_policy,
     generator,
     people,
@@ -50,21 +52,17 @@ from agewise.cli.console import (
     wrote,
 )
 from agewise.cli.results import SPOKEN, print_result, rehearsal_facts
-from agewise.errors import AgewiseError, InvalidInput
+from agewise.errors import Faults, InvalidInput
 from agewise.federation import RunIncomplete, RunResult, rehearse, resume, run
-from agewise.federation.files import ledger_file
 from agewise.federation.handover import REPORT
 from agewise.federation.happened import OnMissing, Step
-from agewise.federation.journal import JOURNAL, PLAN, RECORD, SETTINGS
-from agewise.federation.ledgers import is_one_file, own_ledgers
-from agewise.federation.settings import Clock, Engine
+from agewise.federation.settings import Clock, Engine, check_choices
+from agewise.federation.size import refuse_many_records
 from agewise.federation.sources import NOT_REHEARSED
 from agewise.loss.simulation import Estimate
 from agewise.planning import Plan
 from agewise.planning import plan as make_plan
-from agewise.privacy.accounts import Accounts
-from agewise.privacy.ledger import Ledger
-from agewise.wording import listed
+from agewise.problem import Problem
 
 TOLD = 500
 """Clients after which the bar of a run of many is moved."""
@@ -145,75 +143,83 @@ def run_command(
     Every client's release is in its ledger before the server sees it. After Ctrl-C go on with
     --resume; by the wall clock, slots that have passed meanwhile are closed.
     """
-    if repetitions is not None and (repetitions < 0 or repetitions == 1):
-        raise InvalidInput("--repetitions", repetitions, "0, or 2 and more")
     if resume_from is not None:
+        _refuse_few(repetitions)
         refuse_given(context, "--resume", allowed={"resume_from", "as_json", "repetitions"})
         folder = resume_from
-        with _watching(folder, _clients_in(folder)) as watch:
+        with _watching(folder, clients_in(folder)) as watch:
             result = resume(folder, watch=watch)
     else:
-        if plan is not None:
-            refuse_given(context, "--plan", refused=_PLANNING)
-        chosen = _planned(
-            plan,
-            scenario,
-            epsilon=epsilon,
-            mixing=mixing,
-            estimator=estimator,
-            level=level,
-            calibration=calibration,
-            capacity=capacity,
-            learner=learner,
-            mechanism=mechanism,
-            delta=delta,
-            noise=noise,
-        )
-        _refuse_repetitions(chosen, repetitions)
-        folder = fresh_folder(out, chosen.problem.name)
-        policy = client_policy(
-            chosen.problem,
-            max_aged_epsilon=max_aged_epsilon,
-            max_classical_epsilon=max_classical_epsilon,
-            window=window,
-            max_delta=max_delta,
-            allow_server_noise=allow_server_noise,
-            max_release_epsilon=max_release_epsilon,
-        )
-        choices: dict[str, Any] = {"ledgers": ledgers, "drop": drop or []}
-        if engine == "flower":
-            if ledgers is not None or drop:
-                raise InvalidInput(
-                    "--ledgers, --drop",
-                    "given with --engine flower",
-                    "the local engine only",
-                    "On Flower each node has its own ledger; stop a node to lose it.",
-                )
-            choices = {
-                "deployment": deployment,
-                "superlink": superlink,
-                "wait": wait,
-                "root_certificates": root_certificates,
-                "slot_timeout": slot_timeout,
-                "at_once": at_once,
-            }
-        elif deployment is not None or superlink is not None:
-            raise InvalidInput(
-                "--deployment, --superlink", "given without --engine flower", "with it"
+        faults, asked, rng = Faults(), None, None
+        with faults.noted():
+            _refuse_few(repetitions)
+        with faults.noted():
+            rng = None if seed is None else generator(seed)
+        with faults.noted():
+            if plan is not None:
+                refuse_given(context, "--plan", refused=_PLANNING)
+        with faults.noted():
+            asked = _asked(
+                plan,
+                scenario,
+                epsilon=epsilon,
+                mixing=mixing,
+                estimator=estimator,
+                level=level,
+                calibration=calibration,
+                capacity=capacity,
+                learner=learner,
+                mechanism=mechanism,
+                delta=delta,
+                noise=noise,
             )
+        problem = asked.problem if isinstance(asked, Plan) else asked
+        choices: dict[str, Any] = {
+            "sources": readings,
+            "starts_at": starts_at,
+            "clock": clock,
+            "slot_seconds": slot_seconds,
+            "on_missing": on_missing,
+            "ledgers": ledgers,
+            "drop": drop or [],
+            "deployment": deployment,
+            "superlink": superlink,
+            "root_certificates": root_certificates,
+        }
+        with faults.noted():
+            if problem is not None:
+                _refuse_repetitions(problem, repetitions)
+        with faults.noted():
+            _refuse_records(None if readings is not None or engine != "local" else problem)
+        with faults.noted():
+            policy = client_policy(
+                problem,
+                max_aged_epsilon=max_aged_epsilon,
+                max_classical_epsilon=max_classical_epsilon,
+                window=window,
+                max_delta=max_delta,
+                allow_server_noise=allow_server_noise,
+                max_release_epsilon=max_release_epsilon,
+            )
+        with faults.noted():
+            refuse_unwritable("--out", out)
+        with faults.noted():
+            names = drop or [] if problem is None else [one.name for one in problem.clients]
+            check_choices(names, engine, private=seed is None, policy=None, **choices)
+        faults.refuse()
+        chosen = _planned(asked)
+        folder = fresh_folder(out, chosen.problem.name)
         with _watching(folder, len(chosen.assignments)) as watch:
             result = run(
                 chosen,
                 engine,
-                None if seed is None else generator(seed),
+                rng,
                 folder=folder,
-                sources=readings,
-                starts_at=starts_at,
-                clock=clock,
-                slot_seconds=slot_seconds,
                 policy=policy,
-                on_missing=on_missing,
                 watch=watch,
+                wait=wait,
+                slot_timeout=slot_timeout,
+                at_once=at_once,
                 **choices,
             )
     rehearsal = _rehearsal(result, repetitions)
@@ -227,11 +233,12 @@ def run_command(
             {**result.to_dict(), "folder": str(folder), "rehearsal": rehearsal_facts(rehearsal)}
         )
     else:
-        print_result(result, rehearsal)
+        source = None if resume_from is not None or plan is not None else as_typed(context)
+        print_result(result, rehearsal, source)
     for name, count in result.clipped.items():
         people.print(
-            f"[yellow]{escape(name)}: {count} readings were not a state and were moved to the "
-            "nearest one[/] (not part of the record: this number is not noised).",
+            f"[yellow]{escape(name)}: {count} readings were moved to a state, further than the "
+            "scenario's model says[/] (not part of the record: this number is not noised).",
             soft_wrap=True,
             highlight=False,
         )
@@ -239,11 +246,9 @@ def run_command(
     wrote([folder / "record.json", folder / "statement.md", folder / REPORT, *paths])
 
 
-def _planned(path: Path | None, scenario: str, **changes: Any) -> Plan:
+def _asked(path: Path | None, scenario: str, **changes: Any) -> Problem | Plan:
     if path is None:
-        problem = read_problem(scenario, **changes)
-        with progress_bar("planning") as advance:
-            return make_plan(problem, progress=advance)
+        return read_problem(scenario, **changes)
     try:
         return Plan.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -251,9 +256,26 @@ def _planned(path: Path | None, scenario: str, **changes: Any) -> Plan:
         raise InvalidInput("--plan", f"{path} ({reason})", "a plan.json") from None
 
 
-def _refuse_repetitions(made: Plan, repetitions: int | None) -> None:
-    if repetitions and made.problem.known.kind != "independent":
+def _planned(asked: Problem | Plan) -> Plan:
+    if isinstance(asked, Plan):
+        return asked
+    with progress_bar("planning") as advance:
+        return make_plan(asked, progress=advance)
+
+
+def _refuse_few(repetitions: int | None) -> None:
+    if repetitions is not None and (repetitions < 0 or repetitions == 1):
+        raise InvalidInput("--repetitions", repetitions, "0, or 2 and more")
+
+
+def _refuse_repetitions(problem: Problem, repetitions: int | None) -> None:
+    if repetitions and problem.known.kind == "measured":
         raise InvalidInput("--repetitions", repetitions, "0 for this plan", NOT_REHEARSED)
+
+
+def _refuse_records(simulated: Problem | None) -> None:
+    if simulated is not None:
+        refuse_many_records(simulated)
 
 
 _PLANNING = {
@@ -285,14 +307,6 @@ def refuse_given(
         if given and not ours and (name not in (allowed or {name})) | (name in (refused or ())):
             word = "SCENARIO" if name == "scenario" else f"--{name.replace('_', '-')}"
             raise InvalidInput(word, f"given with {option}", "one or the other")
-
-
-def _clients_in(folder: Path) -> int:
-    """How many clients a run has, as far as its folder tells."""
-    try:
-        return len(json.loads((folder / "plan.json").read_text(encoding="utf-8"))["assignments"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
 
 
 def fresh_folder(out: Path, name: str) -> Path:
@@ -332,51 +346,7 @@ def _watching(folder: Path, clients: int = 0) -> Iterator[Callable[[Step, int, i
             )
             raise
         except RunIncomplete as failure:
-            raise RunIncomplete(f"{failure}\n{_aftermath(folder)}") from None
-
-
-def _aftermath(folder: Path) -> str:
-    """What a run without a model leaves behind, and what to do about it."""
-    try:
-        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        plan = json.loads((folder / PLAN).read_text(encoding="utf-8"))
-        names = [one["client"] for one in plan["assignments"]]
-        slot = plan["scenario"]["aggregate_at"]
-        released = [name for name in names if name in _released(folder, settings, names)]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"Its folder {folder} cannot be read ({error}): see the clients' ledgers."
-    who = f"{len(released)} of {len(names)} clients: {listed(released, SPOKEN)}"
-    who = who if released else "nothing"
-    if settings["engine"] == "flower":
-        who += " (as far as this folder tells; each node's own ledger has the last word)"
-    if (folder / RECORD).exists():
-        ledgers = "" if settings["ledgers"] is None else f" --ledgers {settings['ledgers']}"
-        then = f"It has ended. Check what was released with: agewise check {folder}{ledgers}"
-    else:
-        then = f"Go on with: agewise run --resume {folder}"
-    return (
-        f"It was to be aggregated in slot {slot}. Folder: {folder}\n"
-        f"Released already: {who}.\n{then}"
-    )
-
-
-def _released(folder: Path, settings: dict[str, Any], names: list[str]) -> set[str]:
-    """The clients whose release has happened: by the server's journal, and by their ledgers."""
-    lines = (folder / JOURNAL).read_text(encoding="utf-8").splitlines()
-    entries = [json.loads(line) for line in lines]
-    known = {json.loads(e["payload"])["client"] for e in entries if e["input"] == "received"}
-    if settings["engine"] == "flower":
-        return known
-    place = Path(settings["ledgers"] or own_ledgers(folder, len(names)))
-    if is_one_file(place):
-        with suppress(AgewiseError), Accounts.read(place) as accounts:
-            known |= accounts.recorded(settings["run"]).keys()
-        return known
-    for name in names:
-        with suppress(AgewiseError), Ledger.read(ledger_file(place, name)) as ledger:
-            if ledger.find(settings["run"]) is not None:
-                known.add(name)
-    return known
+            raise RunIncomplete(f"{failure}\n{aftermath(folder)}") from None
 
 
 def _rehearsal(result: RunResult, repetitions: int | None) -> Estimate | None:
@@ -385,7 +355,7 @@ def _rehearsal(result: RunResult, repetitions: int | None) -> Estimate | None:
     if repetitions is None:
         known = result.realised_loss is not None and clients <= REHEARSED
         repetitions = max(100, 3_000 // clients) if known else 0
-    if repetitions == 0 or result.plan.problem.known.kind != "independent":
+    if repetitions == 0 or result.plan.problem.known.kind == "measured":
         return None
     try:
         with progress_bar("rehearsing with the stand-in") as advance:

@@ -11,9 +11,8 @@ import typer
 
 from agewise.cli.console import people
 from agewise.errors import InvalidInput
-from agewise.scenario import TEMPLATE
+from agewise.scenario import TEMPLATE, schema_text
 from agewise.scenarios import BUILT_IN
-from agewise.schema import schema_text
 
 SCHEMA_FILE = "scenario.schema.json"
 """What the first line of the template names."""

@@ -7,11 +7,12 @@ from agewise.problem import Problem
 
 
 def slots_of_ages(problem: Problem, ages: str) -> list[int]:
-    """The slot of each client, from ages such as 0,9,9."""
-    last = problem.aggregate_at
+    """The slot of each client, from ages such as 0,9,9, or one age for all."""
+    last, count = problem.aggregate_at, len(problem.clients)
     slots = [last - int(age) if age.strip().isdecimal() else 0 for age in ages.split(",")]
-    if min(slots) < 1 or len(slots) != len(problem.clients):
-        allowed = f"{len(problem.clients)} ages from 0 to {last - 1}, with commas between them"
+    slots = slots * count if len(slots) == 1 else slots
+    if min(slots) < 1 or len(slots) != count:
+        allowed = f"{count} ages from 0 to {last - 1}, with commas between them, or one for all"
         raise InvalidInput("--ages", repr(ages), allowed)
     return slots
 

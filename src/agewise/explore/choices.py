@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any
 
-from agewise.checks import one_of, positive, whole
-from agewise.clients import LARGEST_SLOT
+from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.knowledge import Level
-from agewise.learning import ESTIMATORS
-from agewise.mixing import METHODS
-from agewise.privacy.calibration import RULES
-from agewise.privacy.steady import Promise
-from agewise.problem import TRUSTS, Problem
-from agewise.scenario import FOREVER
+from agewise.privacy.continual import Promise
+from agewise.problem import FOREVER, LARGEST_SLOT, Problem
+from agewise.records import read_text
 
 PLANNED = "planned"
 """The word for ages that Agewise chooses."""
@@ -72,7 +69,8 @@ class Choices:
         for name in (one.name for one in fields(cls) if one.name != "source"):
             text = query.get(name)
             if text is not None:
-                given[name] = _READ[name](name, text.strip())
+                read = _READ.get(name, partial(read_text, Problem))
+                given[name] = read(name, text.strip())
         own = cls.of(source, base)
         if own.loading is None:
             given = {k: v for k, v in given.items() if k not in ("loading", "memory")}
@@ -153,10 +151,6 @@ def _number(name: str, text: str) -> float:
         raise InvalidInput(name, repr(text), "a number") from None
 
 
-def _positive(name: str, text: str) -> float:
-    return positive(name, _number(name, text))
-
-
 def _size(name: str, text: str) -> float:
     value = _number(name, text)
     if not value >= 0:
@@ -169,25 +163,10 @@ def _whole(name: str, text: str, low: int, high: int) -> int:
     return whole(name, value, low, high)
 
 
-def _promise(name: str, text: str) -> Promise:
-    if text.isdecimal():
-        return _whole(name, text, 0, LARGEST_SLOT)
-    one_of(name, text, ("present", "every_moment"))
-    return "present" if text == "present" else "every_moment"
-
-
 _READ: dict[str, Any] = {
-    "epsilon": _positive,
     "age": lambda n, t: None if t == PLANNED else _whole(n, t, 0, LARGEST_SLOT),
-    "rounds": lambda n, t: None if t == FOREVER else _whole(n, t, 1, LARGEST_SLOT),
-    "every": lambda n, t: _whole(n, t, 1, LARGEST_SLOT),
-    "promise": _promise,
     "loading": _size,
     "memory": _number,
     "records": lambda n, t: _whole(n, t, 1, MOST_RECORDS),
-    "mixing": lambda n, t: one_of(n, t, METHODS),
-    "estimator": lambda n, t: one_of(n, t, ESTIMATORS),
-    "calibration": lambda n, t: one_of(n, t, RULES),
-    "noise": lambda n, t: one_of(n, t, TRUSTS),
 }
-"""How each value of a query is read."""
+"""How values of a query are read that are no fields of a problem."""

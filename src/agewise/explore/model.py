@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from agewise.calibration import adversary, slot_table
 from agewise.errors import InvalidInput
 from agewise.explore.choices import Choices
 from agewise.federation import run, run_rounds
@@ -23,7 +24,6 @@ from agewise.privacy import Ageing
 from agewise.problem import Problem
 from agewise.scenario import dump_scenario, load_scenario
 from agewise.scenarios import BUILT_IN
-from agewise.terms import adversary, slot_table
 
 GRID = (0.01, 0.1, 1.0, 5.0, 0.03, 0.3, 3.0, 0.02, 0.05, 0.2, 0.5, 2.0)
 """Target ε's of the picture of losses, the coarse ones first."""

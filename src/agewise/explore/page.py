@@ -28,6 +28,7 @@ from agewise.report.pages import (
     table,
 )
 from agewise.report.svg import DASHES
+from agewise.scenarios import BUILT_IN
 
 BUDGET = 0.35
 """Seconds after which a picture is sent as far as it is, and the rest is asked for again."""
@@ -61,6 +62,12 @@ def whole_page(model: Model, choices: Choices, wrong: AgewiseError | None = None
         f"</main></div><footer>Agewise {html.escape(__version__)}</footer></body></html>"
     )
 
+
+INVENTED = (
+    "The level of this example is made up. On readings of London households ageing saved nothing "
+    "with one client, and 1, 7 and 20 % with a client per household at ε = 0.1, 0.3 and 1."
+)
+"""What stands beside a built-in scenario with a level."""
 
 CONTROLS = {"level.correlation": "memory", "level.loading": "loading", "aggregate_at": "every"}
 """The control that a refused field belongs to, where it is not called the same."""
@@ -103,6 +110,8 @@ def view(model: Model, choices: Choices) -> str:
                 "warning",
             )
         )
+    if made.problem.level and choices.source in BUILT_IN:
+        parts.append(paragraph(INVENTED))
     if source.fit is not None:
         parts.insert(0, _fitted(source))
     return "".join(parts)
@@ -111,10 +120,10 @@ def view(model: Model, choices: Choices) -> str:
 def _headline(made: Plan, choices: Choices) -> str:
     unit = f" {made.problem.release_unit}²" if made.problem.release_unit else ""
     name = "Loss of the plan" if choices.age is None else "Loss at this age"
-    rival = min(made.classical_fresh, made.nothing_collected)
+    baseline = min(made.classical_fresh, made.nothing_collected)
     verdict = made.verdict
     if verdict is None:
-        verdict = f"Ageing pays here: {made.gap / rival:.0%} of what the better rival loses."
+        verdict = f"Ageing pays here: {made.gap / baseline:.0%} of what the better baseline loses."
     return (
         f'<p id="verdict" class="verdict">{html.escape(verdict)}</p><div class="headlines">'
         + number("gap", name, made.gap, unit, "expected squared error")

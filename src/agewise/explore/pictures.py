@@ -194,7 +194,7 @@ def spent_picture(spent: Spent, plan: Plan, width: int) -> Picture:
         )
     else:
         caption = (
-            "One release. What later slots would bring is not said for these laws. About every "
+            "One release. What later slots would bring is not known for these laws. About every "
             "moment ε is the classical one, since the value that was collected is one."
         )
     rows = tuple(

@@ -9,7 +9,7 @@ from typing import Any
 from agewise.explore.choices import Choices
 from agewise.explore.model import GRID, Source
 from agewise.knowledge import Level
-from agewise.scenario import FOREVER
+from agewise.problem import FOREVER
 
 SAVED = "explored.toml"
 """The scenario as the page gives it to save."""

@@ -11,12 +11,12 @@ LARGE = 1000.0
 """A factor beyond which nobody is helped by more digits."""
 
 WHO = {
-    "exact": "who knew how such records behave in the long run, and nothing else of this one",
-    "spectral": "who knew how such records behave in the long run, and nothing else of this one",
-    "own_law": "who knew the client's stated law, and nothing else of this record",
+    "exact": "how such records behave in the long run",
+    "spectral": "how such records behave in the long run",
+    "own_law": "the client's stated law",
 }
-"""Who learns something, by what Δ grants them beforehand; `any_prior` grants them anything."""
-MEASURED = "who knew what the fit grants them (it stands below), and nothing else of this record"
+"""What Δ grants an adversary beforehand; `any_prior` grants any distribution at collection."""
+MEASURED = "what the fit grants them (it stands below)"
 
 
 def factor_in_words(epsilon: float) -> str:
@@ -33,33 +33,54 @@ def factor_in_words(epsilon: float) -> str:
 
 
 def odds_sentence(plan: Plan) -> str:
-    """By how much what is published can change anybody's odds about one record, at most."""
+    """By how much what is published can change the odds about one record, at most, and for whom.
+
+    With a common level that is about the record's own part, for somebody who knows the level.
+    """
     problem = plan.problem
     worst = max(one.aged_epsilon for one in plan.assignments)
     measured = any(client.process.confidence < 1 for client in problem.clients)
-    values = {"present": "value now", "every_moment": "value at any time"}
-    value = values.get(str(problem.promise), f"values in the last {problem.promise} slots")
+    own = "own part" if problem.level else "value"
+    times = {"present": f"{own} now", "every_moment": f"{own} at any time"}
+    part = times.get(str(problem.promise), f"{own}s in the last {problem.promise} slots")
     what = "this release" if problem.rounds == 1 else "all releases together"
     but = f", but for a failure of probability {problem.delta:g}" if problem.delta else ""
     most = f"by at most a factor {factor_in_words(worst)}{but}."
+    if problem.level:
+        most += (
+            " This compares the day with the same day had that part been another; "
+            "what is learnt of the common level is not covered."
+        )
     if problem.mixing == "any_prior" and not measured:
-        believed = f"Whatever somebody believed about one record's {value}"
-        return f"{believed}, {what} can change the odds {most}"
-    who = MEASURED if measured else WHO[problem.mixing]
-    return f"For somebody {who}, {what} can change the odds about its {value} {most}"
+        who = "an adversary who knew the common level" if problem.level else "an adversary"
+        return (
+            f"Whatever {who} believed of a record's {own} when it was collected, {what} can "
+            f"change the odds about its {part} {most}"
+        )
+    granted = MEASURED if measured else WHO[problem.mixing]
+    known = f"the common level and {granted}" if problem.level else granted
+    return (
+        f"For an adversary who knew {known}, and nothing else of this record, {what} can change "
+        f"the odds about its {part} {most}"
+    )
 
 
 def collected_sentence(plan: Plan) -> str:
     """What protects the value that was collected, which ageing does not."""
     worst = max(one.classical_epsilon for one in plan.assignments)
+    collected = (
+        "a record's own part when it was collected"
+        if plan.problem.level
+        else "the value that was collected"
+    )
     if math.isinf(worst):
         return (
-            "The value that was collected is not protected at all: at this age no noise is needed "
-            "for the value now."
+            f"{collected.capitalize()} is not protected at all: at this age no noise is needed "
+            "for the present one."
         )
     many = "" if plan.problem.rounds == 1 else "of each release by itself, "
     return (
-        f"About the value that was collected, {many}the factor is {factor_in_words(worst)} "
+        f"About {collected}, {many}the factor is {factor_in_words(worst)} "
         f"(classical ε {worst:.4g})."
     )
 

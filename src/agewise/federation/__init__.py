@@ -4,17 +4,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agewise.federation.checking import check_run
+    from agewise.federation.checking_rounds import check_rounds
+    from agewise.federation.engine import Reply, Transport
     from agewise.federation.happened import RunIncomplete
+    from agewise.federation.messages import Order
     from agewise.federation.rehearsing import rehearse
     from agewise.federation.result import RunResult
     from agewise.federation.round_results import RoundsResult
     from agewise.federation.rounds import resume_rounds, run_rounds
     from agewise.federation.running import resume, run
+    from agewise.federation.sources import DataSource, SimulatedRecords
 
 __all__ = [
+    "DataSource",
+    "Order",
+    "Reply",
     "RoundsResult",
     "RunIncomplete",
     "RunResult",
+    "SimulatedRecords",
+    "Transport",
+    "check_rounds",
+    "check_run",
     "rehearse",
     "resume",
     "resume_rounds",
@@ -23,9 +35,16 @@ __all__ = [
 ]
 
 _WHERE = {
+    "DataSource": "sources",
+    "Order": "messages",
+    "Reply": "engine",
     "RoundsResult": "round_results",
     "RunIncomplete": "happened",
     "RunResult": "result",
+    "SimulatedRecords": "sources",
+    "Transport": "engine",
+    "check_rounds": "checking_rounds",
+    "check_run": "checking",
     "rehearse": "rehearsing",
     "resume": "running",
     "resume_rounds": "rounds",

@@ -7,37 +7,46 @@ leaf. Nothing is changed.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from agewise.checks import parse_json
 from agewise.errors import InvalidInput
 from agewise.federation.claims import ROOM
-from agewise.federation.client import ClientAgent, Profile, private_noise
 from agewise.federation.handover import REPORT
 from agewise.federation.happened import RunIncomplete
-from agewise.federation.journal import PLAN, RECORD, STATEMENT, RunFolder
-from agewise.federation.messages import BadMessage, Upload
+from agewise.federation.journal import (
+    PLAN,
+    RECORD,
+    ROUNDS,
+    SETTINGS,
+    STATEMENT,
+    RunFolder,
+    refuse_version,
+)
+from agewise.federation.messages import Upload
 from agewise.federation.one_draw import DRAWS, OneDraw, ServerLedger, Sum
-from agewise.federation.result import RunResult, conclude, failed_record
+from agewise.federation.result import NOT_AS_MODELLED, RunResult, conclude, failed_record
+from agewise.federation.rewriting import rewritten
 from agewise.federation.server import Server
 from agewise.federation.settings import Settings
-from agewise.federation.sources import DataSource, Simulated, SimulatedRecords
-from agewise.federation.statement import Statement
-from agewise.mechanism import MECHANISMS, Noised
+from agewise.federation.sources import DataSource, Simulated
+from agewise.federation.statement import Statement, refuse_earlier
+from agewise.federation.uploads import uploads_of
 from agewise.planning import Plan
-from agewise.privacy.account import Event, Policy
+from agewise.privacy.account import Event
 from agewise.privacy.accounts import read_ledger
-from agewise.problem import Client, nameless
+from agewise.privacy.ledger import LedgerDamaged
+from agewise.problem import Client
 from agewise.report.pages import without_looks
-from agewise.terms import terms
 
+CLOCKS_APART = 60.0
+"""Seconds by which the clock of another machine may be slow."""
 SAME = 1e-9
 """Relative room for another machine's arithmetic."""
 
@@ -46,9 +55,9 @@ SAME = 1e-9
 class Difference:
     """Something that a run's documents say and that does not follow from its ledgers."""
 
-    where: str
-    stated: Any
-    recomputed: Any
+    where: str  #: the document, and the path in it
+    stated: Any  #: what it says
+    recomputed: Any  #: what follows
 
     def __str__(self) -> str:
         return f"{self.where}: stated {_short(self.stated)}, recomputed {_short(self.recomputed)}"
@@ -56,12 +65,18 @@ class Difference:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found: differences, and what had to be taken as told."""
+    """What a check found: differences, and what had to be taken as told.
 
-    run: str
+    `compared` entries were recomputed: they follow from journal, scenario and ledgers. `verified`
+    uploads are, byte for byte, what the clients' ledgers hold. Expected losses are only recomputed:
+    they are right if records follow the scenario's model, which no check can see.
+    """
+
+    run: str  #: its name
     compared: int
-    differences: tuple[Difference, ...]
-    as_told: tuple[str, ...]
+    differences: tuple[Difference, ...]  #: none where all of it follows
+    as_told: tuple[str, ...]  #: what could not be recomputed
+    verified: int = 0
 
 
 def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
@@ -77,7 +92,7 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
         model is what its own ledger has recorded, and that draw kept every client's promise.
     """
     place = Path(folder)
-    record = read_record(place / RECORD)
+    record = read_run_record(place)
     try:
         plan, settings = RunFolder.load(place)
     except InvalidInput as error:
@@ -92,7 +107,7 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
     answered = _answered(server)
     if answered and not server.knows_plans(answered):
         differences.append(Difference(f"{PLAN}: digest", plan.digest, ", ".join(sorted(answered))))
-    accounts = _read_ledgers(place, settings, ledgers)
+    accounts = _read_ledgers(place, plan, settings, ledgers, differences)
     clients = {client.name: client for client in plan.problem.clients}
     for name, (upload, payload) in {**server.received, **server.late}.items():
         account = accounts.get(name)
@@ -106,7 +121,7 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
         as_told.append(f"{RECORD}: earlier_failures, before the run was resumed")
         true["earlier_failures"] = record["earlier_failures"]
     differences += compared(RECORD, record, true)
-    differences += _check_time(record, accounts, settings.run)
+    differences += _check_time(place, record, accounts, settings)
     text = (place / STATEMENT).read_text(encoding="utf-8") if (place / STATEMENT).exists() else ""
     shown, wanted = text.splitlines(), statement.to_markdown().splitlines()
     if len(shown) != len(wanted):
@@ -117,39 +132,48 @@ def check_run(folder: Path | str, ledgers: Path | str | None = None) -> Report:
     if result is not None and (place / REPORT).exists():
         differences += compared_page(place / REPORT, result.to_html(), as_told)
     leaves = _leaves(true) + len(wanted) + _leaves(plan.to_dict())
-    return Report(settings.run, leaves, tuple(differences), tuple(as_told))
+    uploads = len(server.received) + len(server.late)
+    return Report(settings.run, leaves, tuple(differences), tuple(as_told), uploads)
 
 
 def _answered(server: Server) -> set[str]:
     """The digests of the plans that uploads in the journal answered."""
-    digests = set()
-    for entry in server.inputs:
-        if "uploads" in entry:
-            digests.add(entry["uploads"].first.plan)
-        elif entry["input"] == "received":
-            with contextlib.suppress(BadMessage):
-                digests.add(Upload.decode(entry["payload"].encode()).plan)
-    return digests
+    told = (one.get("uploads") or uploads_of(one) for one in server.inputs)
+    return {uploads.first.plan for uploads in told if uploads is not None}
 
 
 def _read_ledgers(
-    place: Path, settings: Settings, ledgers: Path | str | None
+    place: Path,
+    plan: Plan,
+    settings: Settings,
+    ledgers: Path | str | None,
+    differences: list[Difference],
 ) -> dict[str, tuple[Path, list[Event]]]:
-    """The events of each client, from whatever ledgers lie in the folder."""
+    """The events of each client, from whatever ledgers lie in the folder and are not damaged."""
+    processes = {client.process.fingerprint: client.process for client in plan.problem.clients}
     kept = Path(settings.ledgers) if settings.ledgers is not None else place
     top = Path(ledgers) if ledgers is not None else kept
-    if not top.exists():
-        raise InvalidInput("ledgers", str(top), "a folder of ledgers", "Name it with --ledgers.")
     accounts: dict[str, tuple[Path, list[Event]]] = {}
-    for path in sorted(top.rglob("*.ledger")) if top.is_dir() else [top]:
+    for path in ledger_files(top):
         by_client: dict[str, list[Event]] = {}
-        with read_ledger(path) as ledger:
-            for event in ledger.events():
-                by_client.setdefault(event.client, []).append(event)
+        try:
+            with read_ledger(path, processes.values()) as ledger:
+                for event in ledger.events():
+                    by_client.setdefault(event.client, []).append(event)
+        except LedgerDamaged as error:
+            differences.append(Difference(path.name, "a ledger", error.what))
+            continue
         for name, events in by_client.items():
             if any(event.key == settings.run for event in events):
                 accounts[name] = (path, events)
     return accounts
+
+
+def ledger_files(top: Path) -> list[Path]:
+    """The ledgers in a folder and those below it, or the one that is named."""
+    if not top.exists():
+        raise InvalidInput("ledgers", str(top), "a folder of ledgers", "Name it with --ledgers.")
+    return sorted(top.rglob("*.ledger")) if top.is_dir() else [top]
 
 
 def _check_upload(
@@ -172,36 +196,19 @@ def _check_upload(
         if upload.noise == "client":
             both = payload.decode(), event.payload.decode()
         yield Difference(f"{name}: upload", *both)
-    problem = server.first_plan.problem
-    client = clients[upload.client]
-    order = server.order_of(upload)
     starts_at = event.aggregate_at - upload.aggregate_at
     if settings.engine == "local" and starts_at != settings.starts_at:
         yield Difference(f"{name}: starts_at", settings.starts_at, starts_at)
-    profile = replace(Profile.of(client, problem, Policy(), starts_at), mixing=upload.mixing)
-    own = terms(
-        nameless(client),
-        profile.target(problem.calibration),
-        problem.learner,
-        problem.estimator,
-        upload.collect_at,
-        upload.aggregate_at,
-    )
+    known = [replace(e, account="") for e in events if e.number < event.number]  # reckoned anew
+    client = clients[upload.client]
+    own, true = rewritten(server, client, upload, starts_at, event.scale, known)
     if not upload.noise_scale >= own.scale * (1 - ROOM):
         yield Difference(f"{name}: noise_scale", upload.noise_scale, own.scale)
-    mechanism, failure = MECHANISMS[problem.mechanism], event.delta
-    if event.private:
-        claimed = mechanism.certified(own.sensitivity, event.scale, failure)
-        noised = Noised(np.asarray(upload.value), event.scale, claimed, True, failure)
-    else:
-        noised = Noised(np.asarray(upload.value), event.scale, None, private=False)
-    agent = ClientAgent(profile, SimulatedRecords(client, 0), None, private_noise)
-    known = [replace(e, account="") for e in events if e.number < event.number]  # reckoned anew
-    true = agent.write(order, own, noised, known)
     facts = event.facts()
     same = {name: facts[name] for name in ("made_at", "number", "hash", "account")}
     yield from compared(name, facts, {**true.facts(), **same})
-    yield from compared(f"{name}: upload", json.loads(payload), json.loads(true.payload))
+    again = {**parse_json(true.payload), "version": upload.version}  # as it was written
+    yield from compared(f"{name}: upload", parse_json(payload), again)
 
 
 def _check_proof(plan: Plan, as_told: list[str]) -> None:
@@ -228,7 +235,10 @@ def _documents(
         server.failure = stated.removeprefix(prefix).removesuffix(".")
     source = _source(plan, settings, record, as_told)
     try:
-        result = conclude(server, None, source, {}, draw)
+        odd = isinstance(record, dict) and record.get("readings") == NOT_AS_MODELLED
+        if odd:
+            as_told.append(f"{RECORD}: readings, which clients count and keep to themselves")
+        result = conclude(server, None, source, {}, draw, odd=odd)
     except RunIncomplete as failure:
         statement = replace(server.state(None), made_at=str(when))
         return failed_record(server, statement, str(failure)), statement, None
@@ -254,7 +264,7 @@ def _recorded_draw(
         if event is None or f"{settings.run} opened" not in events:
             differences.append(Difference(DRAWS, "a model", "no draw of this run"))
             return tuple(math.nan for _ in due.value)
-        stored = json.loads(event.payload)
+        stored = parse_json(event.payload)
         true = json.loads(json.dumps(due.facts()))
         sums = stored.pop("value"), true.pop("value")  # without noise, and therefore not shown
         if any(compared("", *sums)):
@@ -282,16 +292,43 @@ def _source(
 
 
 def _check_time(
-    record: Any, accounts: dict[str, tuple[Path, list[Event]]], run: str
+    place: Path,
+    record: Any,
+    accounts: dict[str, tuple[Path, list[Event]]],
+    settings: Settings,
 ) -> Iterator[Difference]:
-    """A statement is not older than the releases that it speaks of."""
+    """Releases lie between the start of the run and the statement that speaks of them."""
     stated = record.get("statement") if isinstance(record, dict) else None
     when = str(stated.get("made_at")) if isinstance(stated, dict) else ""
-    last = max(
-        (e.made_at for _, events in accounts.values() for e in events if e.key == run), default=""
-    )
+    made = {name: e.made_at for name, e in _of_run(accounts, settings.run)}
+    last = max(made.values(), default="")
     if when < last:
         yield Difference(f"{RECORD}: statement.made_at", when, f"{last} or later")
+    start = _start(place, settings)
+    for name, one in made.items():
+        if one < start:
+            where = f"ledger of client {name!r}: made_at"
+            yield Difference(where, one, f"{start} or later, when the run began")
+
+
+def _of_run(accounts: dict[str, tuple[Path, list[Event]]], run: str) -> Iterator[tuple[str, Event]]:
+    """Each client's event of a run."""
+    for name, (_, events) in accounts.items():
+        yield from ((name, event) for event in events if event.key == run)
+
+
+def _start(place: Path, settings: Settings) -> str:
+    """When a run began, at the earliest, by the clocks of its clients; as events say it.
+
+    Of many rounds, by the virtual clock, it is known of the first only.
+    """
+    started = settings.started
+    if settings.engine == "flower":
+        started = max(started - CLOCKS_APART, 0.0)
+    elif (place.parent / ROUNDS).exists():
+        started = float(read_record(place.parent / ROUNDS)["settings"]["started"])
+    earliest = datetime.fromtimestamp(started, UTC)
+    return earliest.isoformat(timespec="seconds")
 
 
 def compared(where: str, stated: Any, true: Any) -> Iterator[Difference]:
@@ -338,10 +375,18 @@ def _leaves(document: Any) -> int:
     return 1
 
 
+def read_run_record(place: Path) -> Any:
+    """The record of a run that has ended; one of an earlier version is refused by its number."""
+    record = read_record(place / RECORD)
+    refuse_version(place, read_record(place / SETTINGS))
+    refuse_earlier(place / RECORD, record.get("statement") if isinstance(record, dict) else None)
+    return record
+
+
 def read_record(path: Path) -> Any:
     """A JSON document of a run that has ended, or a refusal in words."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidInput(
             "run folder", f"{path.parent} without {path.name}", "the folder of a run that has ended"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,11 @@ from agewise.federation.checking import (
     check_run,
     compared,
     compared_page,
+    ledger_files,
     read_record,
 )
 from agewise.federation.handover import REPORT, rounds_page, rounds_pictures
-from agewise.federation.hearing import Hearing, later, releases_in, silent_round
+from agewise.federation.hearing import Hearing, heard_in, later, releases_of, silent_round
 from agewise.federation.journal import PLAN, RECORD, STATEMENT
 from agewise.federation.ledgers import own_ledgers
 from agewise.federation.round_results import (
@@ -29,10 +33,13 @@ from agewise.federation.round_results import (
     spent_of,
 )
 from agewise.federation.rounds import load_rounds
+from agewise.federation.server import Server
 from agewise.federation.training import Training, training_of
 from agewise.planning import Plan
 from agewise.planning.heard import can_listen
 from agewise.planning.turns import plan_of_round
+from agewise.privacy.accounts import read_ledger
+from agewise.privacy.ledger import LedgerDamaged
 
 
 def check_rounds(folder: Path | str, ledgers: Path | str | None = None) -> Report:
@@ -51,7 +58,8 @@ def check_rounds(folder: Path | str, ledgers: Path | str | None = None) -> Repor
             break
     if check.done:
         check.all_rounds()
-    return Report(check.settings.run, check.leaves, tuple(check.differences), tuple(check.as_told))
+    found = tuple(check.differences), tuple(check.as_told)
+    return Report(check.settings.run, check.leaves, *found, check.verified)
 
 
 class _Check:
@@ -62,15 +70,23 @@ class _Check:
         self.plan, self.settings, self.count = load_rounds(place)
         problem = self.plan.problem
         self.every = problem.every or problem.aggregate_at
-        self.ledgers = ledgers or self.settings.ledgers or own_ledgers(place, len(problem.clients))
+        self.ledgers = ledgers or self.settings.ledgers or self._kept()
         self.hearing = Hearing(problem) if can_listen(problem) else None
         self.training = training_of(self.plan)
+        self.heads: dict[str, str] = {}
         self.slots: dict[str, int] = {}
         self.told: dict[str, Any] | None = None
         self.done: list[Round] = []
-        self.leaves = 0
+        self.leaves, self.verified = 0, 0
         self.differences: list[Difference] = []
         self.as_told: dict[str, None] = {}
+
+    def _kept(self) -> Path | None:
+        """Where the run kept the clients' ledgers, if it did; None: rounds say it themselves."""
+        if self.settings.engine == "local":
+            return own_ledgers(self.place, len(self.plan.problem.clients))
+        nodes = self.place / "deployment" / "nodes"
+        return nodes if nodes.exists() else None
 
     def round(self, number: int) -> bool:
         """Check a round; whether the next one can be looked at."""
@@ -92,7 +108,9 @@ class _Check:
             self.told = latest(self.told, record["statement"])
             epsilon, classical = spent_of(record["statement"], self.told)
             true = {"epsilon": epsilon, "classical": classical, "aggregate": aggregate_of(record)}
-            released = releases_in(own, followed or current, single, before)
+            server = heard_in(own, followed or current, single)
+            self._check_heads(number, server)
+            self.heads, released = server.newest(), releases_of(server, before)
             self.slots = later(self.plan, self.slots, released, before)
             if self.hearing is not None:
                 self.hearing.add(released)
@@ -109,10 +127,34 @@ class _Check:
         self.done.append(one)
         return True
 
+    def _check_heads(self, number: int, server: Server) -> None:
+        """Hold what each order said of its client's newest release against earlier rounds.
+
+        Where a round had to be carried out again, that may be what its first attempt has heard.
+        """
+        first_attempt: set[tuple[str, str]] | None = None
+        for name, head in server.heads.items():  # journals of earlier versions have none
+            if head == self.heads.get(name):
+                continue
+            if first_attempt is None:
+                first_attempt = set(self._released_in(server.run))
+            if (name, head) not in first_attempt:
+                where = f"round {number}: journal: head of {name!r}"
+                self.differences += compared(where, head, self.heads.get(name))
+
+    def _released_in(self, run: str) -> Iterator[tuple[str, str]]:
+        """Clients and their releases in a round, by their ledgers, as orders name them."""
+        for path in [] if self.ledgers is None else ledger_files(Path(self.ledgers)):
+            with contextlib.suppress(LedgerDamaged), read_ledger(path) as ledger:
+                for event in ledger.events():
+                    if event.key == run:
+                        yield event.client, f"{hashlib.sha256(event.payload).hexdigest()} {run}"
+
     def _run(self, number: int, own: Path) -> dict[str, Any] | None:
         """Check a round as a run of its own, and return its record."""
         report = check_run(own, self.ledgers)
         self.leaves += report.compared
+        self.verified += report.verified
         self.differences += [
             Difference(f"round {number}: {found.where}", found.stated, found.recomputed)
             for found in report.differences

@@ -6,6 +6,7 @@ target and the age, and refuses an order that asks for less. What it sends is wh
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,12 +14,14 @@ from dataclasses import replace
 import numpy as np
 
 from agewise.arrays import Array
+from agewise.calibration import Terms
+from agewise.calibration import terms as terms_for
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.federation.messages import Order, RefusalReason, Upload
 from agewise.federation.profile import OrderRefused, Profile
 from agewise.federation.seeding import client_generator
-from agewise.federation.sources import DataSource, member_counts
-from agewise.learning import average, averages, learner_of
+from agewise.federation.sources import DataSource, member_means
+from agewise.learning import average, learner_of
 from agewise.mechanism import MECHANISMS, Noised
 from agewise.mechanism.laplace import LARGEST_SCALE
 from agewise.privacy.account import (
@@ -33,10 +36,9 @@ from agewise.privacy.composition import Total
 from agewise.privacy.ledger import Ledger, LedgerDamaged
 from agewise.privacy.pairwise import release_losses
 from agewise.privacy.standing import Standing
+from agewise.privacy.witness import LedgerDisputed, LedgerForked, LedgerRolledBack, replay_remedy
 from agewise.problem import Target, nameless
 from agewise.process import Process
-from agewise.terms import Terms
-from agewise.terms import terms as terms_for
 
 __all__ = [
     "ClientAgent",
@@ -92,10 +94,16 @@ def announced_noise(value: Array, terms: Terms, scale: float, *, private: bool) 
         return Noised(value, scale, None, private=False)
     failure = terms.classical_delta if terms.sensitivity > 0 else 0.0
     scale = min(scale * (1 + 4 * float(np.finfo(float).eps)), LARGEST_SCALE[float])  # maps round up
+    return Noised(
+        value, scale, announced_epsilon(terms, scale, failure), private=True, failure=failure
+    )
+
+
+def announced_epsilon(terms: Terms, scale: float, failure: float) -> float:
+    """The ε of noise that a server has yet to draw: OpenDP's map or our own, the larger."""
     mapped = min(scale, LARGEST_MAPPED)
     spent = MECHANISMS[terms.target.mechanism].certified(terms.sensitivity, mapped, failure)
-    spent = max(spent, _spent(terms, mapped), 5e-324 if failure else 0.0)  # not lost by underflow
-    return Noised(value, scale, spent, private=True, failure=failure)
+    return max(spent, _spent(terms, mapped), 5e-324 if failure else 0.0)  # not lost by underflow
 
 
 class ClientAgent:
@@ -109,7 +117,7 @@ class ClientAgent:
     ) -> None:
         self.profile, self.source, self.ledger, self.noise = profile, source, ledger, noise
         self.clipped = 0
-        """Records moved to a state. Not noised, so it stays with the client."""
+        """Records moved further than a level explains. Not noised, so it stays with the client."""
 
     def check(self, order: Order) -> Terms:
         """Compute this client's own terms and refuse an order that falls short of them."""
@@ -154,6 +162,7 @@ class ClientAgent:
         known = [] if self.ledger is None else self.ledger.known()
         if self.ledger is not None and self.ledger.find(order.run) is not None:
             return
+        refuse_forgotten(order, self.ledger)
         self.source.check(order.collect_at, order.samples * order.members)
         asked = asked_noise(order, terms)
         if self.noise is not private_noise:  # which spends nothing
@@ -176,6 +185,7 @@ class ClientAgent:
         stored = None if self.ledger is None else self.ledger.find(order.run)
         if stored is not None:
             return stored.payload
+        refuse_forgotten(order, self.ledger)
         value = self.collect(order, terms)
 
         def make(known: Sequence[Event]) -> Event:
@@ -195,15 +205,22 @@ class ClientAgent:
         if client.members == 1:
             return self.train(terms, self.source.collect(order.collect_at, order.samples))
         self.clipped, means = 0, []
-        for counts, moved in member_counts(self.source, client, order.collect_at):
+        for mean, moved in member_means(self.source, terms, self.profile.spread):
             self.clipped += moved
-            means.append(averages(counts, terms.release))
+            means.append(mean)
         return np.concatenate(means)
 
     def train(self, terms: Terms, records: Array) -> Array:
         """Empirical risk minimisation: the mean of the released values, each record clipped."""
         client = self.profile.client
-        value, self.clipped = average(records, client.process.states, terms.release, client.samples)
+        value, self.clipped = average(
+            records,
+            client.process.states,
+            terms.release,
+            client.samples,
+            as_read=terms.as_read,
+            spread=self.profile.spread,
+        )
         return value
 
     def _release(self, order: Order, terms: Terms, value: Array, known: Sequence[Event]) -> Event:
@@ -258,6 +275,26 @@ class ClientAgent:
             return total_of([*known, draft], process, draft.aggregate_at, method, law)
         total = promised_total(known, draft, process, target.promise, method, law)
         return replace(total, aged=max(total.aged, draft.aged_epsilon))
+
+
+def refuse_forgotten(order: Order, ledger: Ledger | None) -> None:
+    """Raise if the server holds a release of this client that its ledger does not know."""
+    if ledger is None or not order.head:
+        return
+    digest, _, run = order.head.partition(" ")
+    event = ledger.find(run)
+    if event is None:
+        raise LedgerRolledBack(
+            f"ledger {ledger.path} is an old copy: the server holds a release of client "
+            f"{order.client!r} in run {run!r}, and it does not. Nothing is released from it. "
+            f"{replay_remedy(ledger.path)}"
+        )
+    if hashlib.sha256(event.payload).hexdigest() != digest:
+        raise LedgerForked(
+            f"ledger {ledger.path} and a copy of it are both in use: the server holds another "
+            f"release of client {order.client!r} in run {run!r} than it does. Nothing is released "
+            "from it. Count what both hold as spent."
+        )
 
 
 def _mean(values: Array, shape: tuple[int, ...]) -> Array:
@@ -338,6 +375,6 @@ def refusal_reason(error: AgewiseError) -> RefusalReason:
         return "budget"
     if isinstance(error, OrderRefused):
         return "order"
-    if isinstance(error, LedgerDamaged) or getattr(error, "field", "") == "ledger":
+    if isinstance(error, LedgerDamaged | LedgerDisputed) or getattr(error, "field", "") == "ledger":
         return "ledger"
     return "records"

@@ -25,9 +25,9 @@ from agewise.federation.uploads import Uploads
 class Reply:
     """What came back from a client: the bytes of its upload, or the word with which it refused."""
 
-    client: str
-    payload: bytes = b""
-    refusal: str | None = None
+    client: str  #: who answers
+    payload: bytes = b""  #: its upload
+    refusal: str | None = None  #: one word; None where it sends an upload
 
 
 class Transport(Protocol):

@@ -26,10 +26,15 @@ MOST_WORK = 10**9
 """Clients times the cube of rounds, at most: of many clients fewer rounds are used."""
 
 
-def releases_in(folder: Path, plan: Plan, settings: Settings, before: int) -> dict[str, Release]:
-    """What each client released in a round, from its journal."""
+def heard_in(folder: Path, plan: Plan, settings: Settings) -> Server:
+    """The server of a round, from its journal."""
     server = Server(plan, settings.run, settings.on_missing, private=not settings.stand_in)
     RunFolder.rebuilt(folder, server)
+    return server
+
+
+def releases_of(server: Server, before: int) -> dict[str, Release]:
+    """What each client released in a round."""
     return {
         name: (upload.collect_at + before, upload.noise_scale, tuple(upload.value))
         for name, (upload, _) in server.received.items()
@@ -73,14 +78,17 @@ class Hearing:
             for client, weight in zip(problem.clients, problem.weights.tolist(), strict=True):
                 known = self.heard.get(client.name, [])
                 table = problem.learner.table(client.process.states)[:, k]
+                collected = np.array([at for at, _, _ in known], dtype=np.int64)
+                late = (problem.aggregate_at - collected) % (problem.every or 1)
                 members.append(
                     Heard(
                         client.process.homogeneous,  # type: ignore[arg-type]
                         client.records,
                         weight,
-                        np.array([slot - at for at, _, _ in known], dtype=np.int64),
+                        slot - collected,
                         noise_power(problem, client, [scale for _, scale, _ in known]),
                         table,
+                        fresh=late == 0,
                     )
                 )
                 told.append(np.array([value[k] for _, _, value in known]))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from agewise.checks import parse_json
 from agewise.documents import read_document
 from agewise.errors import InvalidInput
 from agewise.federation.files import owners_only, probe_folder, write_whole
@@ -19,8 +20,9 @@ from agewise.federation.server import Server
 from agewise.federation.settings import Settings
 from agewise.planning import Plan
 
-VERSION, READ = 4, (3, 4)
-"""What folders are written as; and which can be read: journals of 3 hold uploads one by one."""
+VERSION, READ = 5, (3, 4, 5)
+"""What folders are written as, and which can be read: journals of 3 hold uploads one by one, and
+those of 3 and 4 do not say which releases were known before."""
 PLAN, SETTINGS, JOURNAL, RECORD = "plan.json", "run.json", "journal.jsonl", "record.json"
 STATEMENT = "statement.md"
 ROUNDS = "rounds.json"
@@ -74,7 +76,7 @@ class RunFolder:
     def engine_of(path: Path) -> str:
         """The engine that a run was begun with, as far as its folder tells."""
         try:
-            return str(json.loads((path / SETTINGS).read_text(encoding="utf-8"))["engine"])
+            return str(parse_json((path / SETTINGS).read_text(encoding="utf-8"))["engine"])
         except (OSError, ValueError, KeyError, TypeError):
             return "local"  # which says what is wrong with the folder
 
@@ -91,7 +93,8 @@ class RunFolder:
     def load(path: Path) -> tuple[Plan, Settings]:
         """Read the plan and the settings of a run; change nothing."""
         try:
-            document = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
+            document = parse_json((path / SETTINGS).read_text(encoding="utf-8"))
+            refuse_version(path, document)
             plan = Plan.from_json((path / PLAN).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             name = Path(str(error.filename)).name
@@ -102,10 +105,7 @@ class RunFolder:
             if isinstance(error, InvalidInput):
                 raise
             raise InvalidInput("run folder", f"{path} ({error})", "the folder of a run") from None
-        version = document.pop("version", None) if isinstance(document, dict) else None
-        if version not in READ:
-            allowed = " or ".join(map(str, READ))
-            raise InvalidInput("run folder", f"{path} of version {version}", f"version {allowed}")
+        del document["version"]
         settings = read_document(Settings, document, str(path / SETTINGS))
         absent = _absent(asdict(settings), document)
         if absent:  # a limit that is not there must not become no limit
@@ -218,7 +218,7 @@ class RunFolder:
             self._journal.truncate(len(text[:whole].encode()))
         for number, line in enumerate(text[:whole].splitlines(), start=1):
             try:
-                yield number, json.loads(line)
+                yield number, parse_json(line)
             except ValueError as error:
                 raise self._damaged(number, error) from None
         self._journal.seek(0, os.SEEK_END)
@@ -229,6 +229,19 @@ class RunFolder:
             f"line {line} of {self.path / JOURNAL} ({error!r})",
             "what a run wrote",
             "Start a new run: the clients' ledgers keep their account.",
+        )
+
+
+def refuse_version(path: Path, document: Any, read: Sequence[int] = READ) -> None:
+    """Refuse a folder whose settings another version wrote, in a way that is not read here."""
+    version = document.get("version") if isinstance(document, dict) else None
+    if version not in read:
+        allowed = " or ".join(map(str, read))
+        raise InvalidInput(
+            "run folder",
+            f"{path} of version {version}",
+            f"version {allowed}",
+            "Use the release of Agewise that wrote it; keep the folder as it is.",
         )
 
 
@@ -258,7 +271,7 @@ def _failures(record: Path) -> list[str]:
     if not record.exists():
         return []
     try:
-        document = json.loads(record.read_text(encoding="utf-8"))
+        document = parse_json(record.read_text(encoding="utf-8"))
         if document["complete"] is False:
             return [*map(str, document.get("earlier_failures", [])), str(document["failure"])]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

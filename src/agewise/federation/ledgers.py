@@ -10,6 +10,7 @@ from pathlib import Path
 from agewise.federation.files import ledger_file, probe_folder
 from agewise.privacy.accounts import Accounts
 from agewise.privacy.ledger import Ledger
+from agewise.privacy.witness import Witness, refuse_gone
 
 MANY = 100
 """Clients beyond which a run that keeps their ledgers in its own folder has one file for all."""
@@ -32,11 +33,12 @@ class Ledgers:
     """The ledgers of the clients of a run.
 
     `where` is a folder with a file for each client, a file for all of them, or None: in memory.
-    Without `recording` there are none.
+    Without `recording` there are none. Those that are a run's `own`, in its folder, come and go
+    with it; of all others this machine remembers the newest state (`agewise.privacy.witness`).
     """
 
-    def __init__(self, where: Path | None, *, recording: bool = True) -> None:
-        self.where, self.recording = where, recording
+    def __init__(self, where: Path | None, *, recording: bool = True, own: bool = False) -> None:
+        self.where, self.recording, self.own = where, recording, own
         self._many: Accounts | None = None
 
     @property
@@ -60,7 +62,7 @@ class Ledgers:
         if not self.recording or self.apart:
             return None
         if self._many is None and not (preparing and not self._exists(self.where)):
-            self._many = Accounts(self.where)
+            self._many = Accounts(self.where, witnessed=not self.own)
         return self._many
 
     @contextlib.contextmanager
@@ -74,7 +76,7 @@ class Ledgers:
         if preparing and not self._exists(path):
             yield None
             return
-        with Ledger(path) as ledger:
+        with Ledger(path, witnessed=not self.own) as ledger:
             yield ledger
 
     def close(self) -> None:
@@ -83,6 +85,9 @@ class Ledgers:
             self._many.close()
             self._many = None
 
-    @staticmethod
-    def _exists(path: Path | None) -> bool:
-        return path is not None and os.path.lexists(path)
+    def _exists(self, path: Path | None) -> bool:
+        """Whether there is a ledger; raises if there was one."""
+        if path is not None and not os.path.lexists(path):
+            refuse_gone(path, None if self.own else Witness())
+            return False
+        return path is not None

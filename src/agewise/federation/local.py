@@ -8,6 +8,7 @@ anew from the journal, and clients that have released already send the same byte
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -34,10 +35,12 @@ from agewise.federation.local_transport import Answered, LocalTransport
 from agewise.federation.messages import Order
 from agewise.federation.one_draw import OneDraw
 from agewise.federation.orders import OrdersAlike
+from agewise.federation.profile import spreads_of
 from agewise.federation.result import RunResult, Watcher, conclude
 from agewise.federation.seeding import Seeds
 from agewise.federation.server import Server
 from agewise.federation.settings import Clock, Settings, make_settings
+from agewise.federation.size import refuse_many_records
 from agewise.federation.sources import DataSource, Simulated, SimulatedRecords, load_readings
 from agewise.federation.together import Together, accounts_alike
 from agewise.planning import Plan
@@ -62,13 +65,6 @@ def run_locally(
     watch: Watcher | None = None,
 ) -> RunResult:
     """Run a plan in this process. See `agewise.run`."""
-    if sources is not None and rng is None and ledgers is None:
-        raise InvalidInput(
-            "ledgers",
-            "missing",
-            "a folder that keeps the clients' accounts from run to run",
-            "Records that are not simulated need one: --ledgers FOLDER.",
-        )
     refuse_stand_in(rng is not None, sources)
     if sources is not None and folder is None and plan.problem.noise == "server":
         raise InvalidInput(
@@ -78,10 +74,6 @@ def run_locally(
             "The server's own ledger is kept there, so that noise is drawn once.",
         )
     gone = tuple(drop)
-    names = {c.name for c in plan.problem.clients}
-    for name in gone:
-        if name not in names:
-            raise InvalidInput("drop", repr(name), "one of " + ", ".join(sorted(names)))
     settings = replace(
         make_settings(plan, rng, on_missing, clock, slot_seconds),
         starts_at=whole("starts_at", starts_at, 0),
@@ -137,7 +129,7 @@ def refuse_stand_in(stand_in: bool, sources: Mapping[str, DataSource] | Path | s
             "rng",
             "a seeded stand-in for noise",
             "simulated records only",
-            "Whoever has the seed can take such noise away again.",
+            "Who has the seed can take such noise away again.",
         )
 
 
@@ -170,10 +162,16 @@ class LocalRun:
         self._profiles: dict[Any, Profile] = {}
 
     def _ledgers(self, folder: Path | None) -> Ledgers:
-        where = None if folder is None else own_ledgers(folder, len(self.clients))
+        where, count = None, len(self.clients)
+        own = [] if folder is None else [own_ledgers(folder, count)]
         if self.settings.ledgers is not None:
             where = Path(self.settings.ledgers)
-        return Ledgers(where, recording=self.recording or where is not None)
+            if folder is not None and re.fullmatch("[0-9]{5}", folder.name):  # of many rounds
+                own.append(own_ledgers(folder.parent, count).absolute())
+        elif own:
+            where = own[0]
+        recording = self.recording or where is not None
+        return Ledgers(where, recording=recording, own=where in own)
 
     def profile(self, name: str) -> Profile:
         """What a client knows and demands, worked out once for those alike."""
@@ -182,7 +180,15 @@ class LocalRun:
         if kind not in self._profiles:
             made = Profile.of(client, self.problem, settings.policy, settings.starts_at)
             self._profiles[kind] = made
-        return replace(self._profiles[kind], client=client)
+        return replace(self._profiles[kind], client=client, spread=self._spread_of(name))
+
+    def _spread_of(self, name: str) -> float:
+        """The standard deviation of what levels add to a client's readings."""
+        return self._spreads.get(name, 0.0)
+
+    @cached_property
+    def _spreads(self) -> dict[str, float]:
+        return dict(zip(self.clients, spreads_of(self.problem), strict=False))
 
     @cached_property
     def _noise(self) -> Seeds | None:
@@ -221,6 +227,8 @@ class LocalRun:
     def prepare(self, folder: Path | None) -> None:
         """Refuse, before anything is released or written, what cannot end well."""
         self.ledgers = self._ledgers(folder)
+        if self.sources is None:
+            refuse_many_records(self.problem)
         if folder is not None:
             RunFolder.refuse_used(folder)
         self.ledgers.probe()
@@ -304,7 +312,9 @@ class LocalRun:
 
     def _answers(self, orders: OrdersAlike, accounts: Accounts | None) -> Iterator[Answered]:
         profile = self.profile(orders.first.client)
-        alike = Together(profile, self._noise, accounts, self._records, self.answer)
+        alike = Together(
+            profile, self._noise, accounts, self._records, self.answer, self._spread_of
+        )
         yield from alike.answer(orders)
         self.clipped |= alike.clipped
 

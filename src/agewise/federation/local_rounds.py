@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agewise.errors import InvalidInput
+from agewise.federation.common_levels import CommonLevels
 from agewise.federation.journal import SETTINGS, RunFolder
 from agewise.federation.ledgers import Ledgers, own_ledgers
 from agewise.federation.local import LocalRun, resume_locally
@@ -21,9 +22,18 @@ class Carrier(Protocol):
     """Carries single rounds out: the clients of this process, or the nodes of a federation."""
 
     def carry_out(
-        self, folder: Path, plan: Plan, settings: Settings, before: int, watch: Watcher | None
+        self,
+        folder: Path,
+        plan: Plan,
+        settings: Settings,
+        before: int,
+        watch: Watcher | None,
+        heads: Mapping[str, str],
     ) -> RunResult:
-        """Carry out a round that so many slots lie `before`, or go on with it, in its folder."""
+        """Carry out a round that so many slots lie `before`, or go on with it, in its folder.
+
+        `heads` are the newest releases of clients in earlier rounds.
+        """
 
     def records(self, before: int) -> Mapping[str, DataSource]:
         """Each client's records in such a round, as far as they are known here."""
@@ -44,11 +54,20 @@ class LocalRounds:
     ) -> None:
         self.plan, self.place, self.sources = plan, place, sources
         own = own_ledgers(place, len(plan.problem.clients)).absolute()
-        self.ledgers = settings.ledgers or str(own)
-        self.paths = {c.name: RoundRecords(c, settings.seed) for c in plan.problem.clients}
+        self.ledgers, self.own = settings.ledgers or str(own), settings.ledgers is None
+        levels = CommonLevels(plan.problem, settings.seed)
+        self.paths = {
+            c.name: RoundRecords(c, settings.seed, levels.of(c.name)) for c in plan.problem.clients
+        }
 
     def carry_out(
-        self, folder: Path, plan: Plan, settings: Settings, before: int, watch: Watcher | None
+        self,
+        folder: Path,
+        plan: Plan,
+        settings: Settings,
+        before: int,
+        watch: Watcher | None,
+        heads: Mapping[str, str],
     ) -> RunResult:
         """Carry a round out, or go on with it."""
         sources = self.records(before)
@@ -58,6 +77,7 @@ class LocalRounds:
             self._refuse_forgotten(folder, settings.run)
         settings = replace(settings, ledgers=self.ledgers, readings=None, own_sources=True)
         run = LocalRun(plan, settings, sources, None)
+        run.server.remember(heads)
         run.prepare(folder)
         return run.carry_out(RunFolder.create(folder, plan, settings), watch)
 
@@ -66,7 +86,7 @@ class LocalRounds:
 
         The clients would send the same means, and a second draw would tell more of them.
         """
-        ledgers = Ledgers(Path(self.ledgers))
+        ledgers = Ledgers(Path(self.ledgers), own=self.own)
         for client in self.plan.problem.clients:
             with ledgers.of(client.name, preparing=True) as ledger:
                 sent = ledger is not None and ledger.find(run) is not None

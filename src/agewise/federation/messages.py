@@ -51,7 +51,7 @@ class BadMessage(AgewiseError):
 
 class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-    version: Literal[3] = 3
+    version: Literal[3, 4] = 4
     run: str
     client: str
 
@@ -70,7 +70,8 @@ class _Message(BaseModel):
             first: Any = error.errors()[0]
             reason = {"finite_number": "not finite"}.get(first["type"], "malformed")
             if first["loc"] == ("version",):
-                reason = "version"
+                detail = f"{first['input']!r}; allowed: 3 or 4"
+                raise BadMessage("version", detail) from None
             where = ".".join(map(str, first["loc"]))
             raise BadMessage(reason, f"{where} {first['msg']}".strip()) from None
 
@@ -81,6 +82,10 @@ class Order(_Message):
     `noise` says who adds it. Where that is the server, `noise_scale` is what its one draw will be
     on this client's mean, at least. `samples` are those of each of its `members`. Of `rounds` such
     releases (None: for ever), one `every` so many slots, the target is about what `promise` says.
+    `level`: records carry one that clients share, and fresh readings are reported as they are.
+    `head` is the newest release of this client that the server holds: the SHA-256 of its bytes and
+    its run, empty if there is none. A ledger that lacks it is an old copy. Orders of version 3 had
+    no head, and those of the first such version no rounds either: what is absent is one round.
     """
 
     kind: Literal["order"] = "order"
@@ -98,10 +103,12 @@ class Order(_Message):
     delta: Failure
     noise: Trust
     noise_scale: Scale
-    rounds: Slot | None
-    every: Slot | None
-    promise: Literal["present", "every_moment"] | Annotated[int, Field(ge=0)]
+    rounds: Slot | None = 1
+    every: Slot | None = None
+    promise: Literal["present", "every_moment"] | Annotated[int, Field(ge=0)] = "present"
+    level: bool = False
     fingerprint: str
+    head: str = ""
 
 
 class Upload(_Message):

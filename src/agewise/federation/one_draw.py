@@ -127,6 +127,7 @@ def _refuse_less(uploads: Sequence[Upload], reaches: Mapping[str, float], scale:
 class ServerLedger(Ledger):
     """The server's own ledger: which runs it has opened, and the one draw of each."""
 
+    _kept = False
     advice = (
         "nothing is published from it: whether noise was drawn for the run cannot be known, and a "
         "second draw would tell more than the clients were promised. Set it aside and start a new "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, overload
 
 from agewise.federation.messages import Order
@@ -13,16 +13,20 @@ from agewise.problem import Client, Problem
 
 @dataclass(frozen=True)
 class OrdersAlike:
-    """One order for many clients that are alike but for their names; `first` is for the first."""
+    """One order for many clients that are alike but for their names; `first` is for the first.
+
+    `heads` are the newest releases that the server holds of clients, of these and of others.
+    """
 
     first: Order
     names: list[str]
+    heads: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, name: str) -> Order:
         """The order of one of them."""
         if name == self.first.client:
             return self.first
-        return self.first.model_copy(update={"client": name})
+        return self.first.model_copy(update={"client": name, "head": self.heads.get(name, "")})
 
     def only(self, names: list[str]) -> OrdersAlike:
         """The same order for some of them."""
@@ -125,5 +129,6 @@ class Orders:
             rounds=target.rounds,
             every=target.every,
             promise=problem.promise,
+            level=target.level,
             fingerprint=one.fingerprint,
         )

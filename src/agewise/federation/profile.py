@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from agewise.arrays import Array
+from agewise.calibration import calibrate
 from agewise.checks import positive
 from agewise.errors import AgewiseError
 from agewise.federation.messages import Order
+from agewise.knowledge import Levels
 from agewise.learning import Estimator, Learner
 from agewise.mechanism import Kind
 from agewise.mixing import Method
 from agewise.privacy.account import Policy
 from agewise.privacy.calibration import Rule
-from agewise.privacy.steady import Promise
+from agewise.privacy.continual import Promise
 from agewise.problem import Client, Problem, Target, Trust
-from agewise.terms import tabulate
 
 AFFORDABLE_ROOM = 1e-7
 """Relative room above what a release may spend: that is worked out to seven digits."""
@@ -43,7 +45,8 @@ class Profile:
     enough. `mechanism` is the only noise that it accepts, and `delta` the δ of its target with it;
     `noise` the only one it lets add that: itself, or the server, which then sees its mean as it is.
     It takes part in `rounds` releases (None: for ever), one `every` so many slots, and its target
-    is about what `promise` says; it accepts no others.
+    is about what `promise` says, of records with or without a common `level`; it accepts no others.
+    `spread` is the standard deviation of what levels add to its readings.
     """
 
     client: Client
@@ -61,6 +64,8 @@ class Profile:
     rounds: int | None = 1
     every: int | None = None
     promise: Promise = "present"
+    level: bool = False
+    spread: float = 0.0
 
     @classmethod
     def of(
@@ -84,6 +89,10 @@ class Profile:
             target.rounds,
             target.every,
             problem.promise,
+            target.level,
+            dict(zip([one.name for one in problem.clients], spreads_of(problem), strict=False)).get(
+                client.name, 0.0
+            ),
         )
 
     def __post_init__(self) -> None:
@@ -100,6 +109,7 @@ class Profile:
             self.rounds,
             self.every,
             self.promise,
+            self.level,
         )
 
     @property
@@ -129,7 +139,7 @@ class Profile:
                     f"{name} is {ordered} in the order; client {self.client.name!r} allows {own} "
                     "only"
                 )
-        for name in ("rounds", "every", "promise"):
+        for name in ("rounds", "every", "promise", "level"):
             if getattr(order, name) != getattr(self, name):
                 raise OrderRefused(
                     f"{name} is {getattr(order, name)} in the order; client {self.client.name!r} "
@@ -145,6 +155,14 @@ class Profile:
 def _untrained(learner: dict[str, Any]) -> dict[str, Any]:
     """A learner but for the state of its training, at which no noise depends on it."""
     return {name: value for name, value in learner.items() if name != "progress"}
+
+
+def spreads_of(problem: Problem) -> list[float]:
+    """The standard deviation of what levels add to each client's readings; empty without."""
+    if not isinstance(problem.known, Levels):
+        return []
+    loadings = problem.known.loadings(len(problem.clients))
+    return np.sqrt(np.square(loadings).sum(axis=1)).tolist()  # type: ignore[no-any-return]
 
 
 def own_policy(client: Client, problem: Problem) -> Policy:
@@ -174,13 +192,14 @@ def _any(problem: Problem, epsilon: float) -> float | None:
     return epsilon if problem.promise == "every_moment" else None
 
 
+@lru_cache(maxsize=64)
 def _affordable(client: Client, problem: Problem) -> float | None:
     """The largest classical ε that its target affords in any slot; None: no noise is needed."""
     last = problem.aggregate_at
+    target = problem.target_of(client)
     # Older data never afford less, unless what is released changes with its age.
     slots = range(1, last + 1) if problem.estimator == "propagated" else [1]
-    table = tabulate(
-        client, problem.target_of(client), problem.learner, problem.estimator, slots, last
-    )
-    most = float(table.classical_epsilon.max())
+    slots = sorted({1, last}) if target.level else slots
+    found = calibrate([client], [target], problem.learner, problem.estimator, slots, last)
+    most = float(found.classical_epsilon.max())
     return most * (1 + AFFORDABLE_ROOM) if 0 < most < math.inf else None

@@ -12,10 +12,15 @@ from agewise.errors import InvalidInput
 from agewise.federation.local import LocalRun
 from agewise.federation.result import RunResult
 from agewise.federation.settings import Settings
+from agewise.federation.size import refuse_many_records
 from agewise.federation.sources import NOT_REHEARSED, DataSource
 from agewise.loss.simulation import Estimate, checked_generator
 from agewise.planning import Plan
+from agewise.planning.plan import as_plan
 from agewise.progress import Progress
+
+MOST_REPETITIONS = 10**7
+"""Runs of one rehearsal, at most: the losses of more would be worth no further digit."""
 
 
 def rehearse(
@@ -27,7 +32,7 @@ def rehearse(
     """Run a plan many times with simulated records and the stand-in; return the mean loss.
 
     Every repetition goes through the whole protocol, but nothing is recorded. The mean estimates
-    `plan.gap`; refused where clients share a level. Cost grows with repetitions × clients.
+    `plan.gap`; refused with measured knowledge. Cost grows with repetitions × clients.
 
     >>> from agewise import plan, scenarios
     >>> london = plan(scenarios.london())
@@ -36,9 +41,11 @@ def rehearse(
     True
     """
     generator = checked_generator(rng)
-    count = whole("repetitions", repetitions, 2)
-    if (kind := plan.problem.known.kind) != "independent":
-        raise InvalidInput("plan", f"with {kind} knowledge", "independent records", NOT_REHEARSED)
+    as_plan(plan)
+    count = whole("repetitions", repetitions, 2, MOST_REPETITIONS)
+    if plan.problem.known.kind == "measured":
+        raise InvalidInput("plan", "with measured knowledge", "none, or levels", NOT_REHEARSED)
+    refuse_many_records(plan.problem)
     losses = np.empty(count)
     for index in range(count):
         seed = int(generator.integers(2**63))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from agewise.loss.estimator import accuracy_of, coordinate_gaps
 from agewise.loss.training import is_trained, rehearsals
 from agewise.planning import Plan
 from agewise.planning.plan import RIVALS
+from agewise.problem import Problem
 from agewise.report.tables import counted, html_facts, shorten, text_facts
 
 Watcher = Callable[[Step, int, int], None]
@@ -43,8 +44,9 @@ class RunResult:
     a `RidgeModel` for ridge.
     `plan` is the plan as it was carried out: without the missing, each in the slot it collected in.
     `realised_loss` is the squared distance to the mean of the clients' records in the aggregation
-    slot, known only where those are simulated and clients share nothing. `clipped` counts readings
-    that were moved to a state, by client; it is not noised and therefore not part of the record.
+    slot, known only where those are simulated. `clipped` counts readings
+    that were moved to a state (further than a level explains), by client; it is not noised and
+    therefore not part of the record. `odd`: the scenario's model expects none of these.
     """
 
     run: str  #: its name
@@ -59,6 +61,7 @@ class RunResult:
     statement: Statement  #: what is told about whom
     steps: Sequence[Step]  #: what happened in each slot
     clipped: Mapping[str, int] = field(default_factory=dict)
+    odd: bool = False
 
     def __repr__(self) -> str:
         private = "private" if self.private else "not private: a seeded stand-in"
@@ -99,13 +102,13 @@ class RunResult:
             ("clients", counted(len(self.participants), "client")),
             ("private", "yes" if self.private else "no: a seeded stand-in for noise"),
             ("trust", self.statement.trust),
-            ("expected loss", f"{self.plan.gap:.6g}{square}"),
+            ("expected loss", ODD_WORDS if self.odd else f"{self.plan.gap:.6g}{square}"),
             ("nothing collected", f"{self.plan.nothing_collected:.6g}{square}, at ε = 0"),
             (RIVALS[problem.noise], dict(self.plan.facts())[RIVALS[problem.noise]]),
         ]
         if self.realised_loss is not None:
             facts.append(("this run's loss", f"{self.realised_loss:.6g}{square}"))
-        return facts
+        return [*facts, *self.plan.coverage()]
 
     def coordinates(self) -> tuple[tuple[float, ...], Array]:
         """What there is to show of the model, coordinate by coordinate, and the standard errors."""
@@ -150,6 +153,7 @@ class RunResult:
             "model": published(self.plan.problem.learner, self.aggregate),
             **({"fitted": self.model.to_dict()} if isinstance(self.model, RidgeModel) else {}),
             "expected_gap": self.plan.gap,
+            **({"readings": NOT_AS_MODELLED} if self.odd else {}),
             "nothing_collected": self.plan.nothing_collected,
             "classical_fresh": self.plan.classical_fresh,
             "collect_at": {},
@@ -181,15 +185,41 @@ class RunResult:
         )
 
 
+NOT_AS_MODELLED = "odd"
+"""The word in a record for readings that the scenario's model does not expect."""
+
+ODD_WORDS = "does not apply: readings were moved further than the scenario's model allows"
+
+ODD_NOTE = (
+    "The expected loss does not apply: readings of some clients are not states, or are further "
+    "from them than what clients share explains, as the scenario's model does not expect. No ε "
+    "rests on that."
+)
+
+
+def unexpected(problem: Problem, clipped: Mapping[str, int]) -> bool:
+    """Whether clients moved readings to states that their scenario's model says nothing of.
+
+    States of measured laws and measured knowledge stand for ranges of readings.
+    """
+    if problem.knowledge is not None:
+        return False
+    kinds = {client.name: client.process.kind for client in problem.clients}
+    return any(count and kinds[name] != "measured" for name, count in clipped.items())
+
+
 def conclude(
     server: Server,
     place: RunFolder | None,
     source: Callable[[str], DataSource] | None,
     clipped: Mapping[str, int],
     draw: Callable[[Sum], tuple[float, ...]] | None,
+    *,
+    odd: bool = False,
 ) -> RunResult:
     """Aggregate, write record and statement, and return the result; raise if there is none.
 
+    `odd` or many `clipped` readings: the expected loss does not apply, and the record gets a word.
     `source` gives a client's records, for the realised loss; None where they are not to be had.
     `draw` adds the noise, where the server does that.
     """
@@ -204,6 +234,10 @@ def conclude(
             record = failed_record(server, statement, str(failure))
             place.write(RECORD, as_json({**record, **_earlier(place)}))
         raise
+    odd = odd or unexpected(server.first_plan.problem, clipped)
+    statement = outcome.statement
+    if odd:
+        statement = replace(statement, notes=(*statement.notes, ODD_NOTE))
     result = RunResult(
         run=server.run,
         plan=outcome.plan,
@@ -214,9 +248,10 @@ def conclude(
         participants=outcome.participants,
         missing=dict(server.missing),
         rejected=dict(server.rejected),
-        statement=outcome.statement,
+        statement=statement,
         steps=server.steps,
         clipped=dict(clipped),
+        odd=odd,
     )
     if place is not None:
         place.write(STATEMENT, result.statement.to_markdown())
@@ -257,8 +292,8 @@ def _realised(
 ) -> float | None:
     """The squared distance of the model to what it estimates, where that is known."""
     problem = server.first_plan.problem
-    if problem.known.kind != "independent":
-        return None  # simulated records do not carry what clients share
+    if problem.known.kind == "measured":
+        return None  # of measured knowledge there are no records to draw
     trained = is_trained(problem)
     if trained and problem.rounds != 1:
         return None  # no round of a training has a loss of its own

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agewise.checks import parse_json
 from agewise.errors import InvalidInput
 from agewise.federation.journal import RECORD
+from agewise.federation.statement import refuse_earlier
 from agewise.federation.training import training_of
 from agewise.learning import judged
 from agewise.loss.estimator import accuracy_of
@@ -140,6 +142,7 @@ class RoundsResult:
         facts += [
             ("nothing collected", f"{plan.nothing_collected:.6g}{unit}, at ε = 0"),
             (RIVALS[plan.problem.noise], f"{plan.classical_fresh:.6g}{unit}, the target shared"),
+            *plan.coverage(),
         ]
         absent = sum(len(one.missing) for one in self.rounds)
         if absent:
@@ -204,7 +207,7 @@ def _target(plan: Plan) -> str:
 def finished_round(folder: Path) -> Round | None:
     """What came of a round that is done, from its folder."""
     try:
-        document = json.loads((folder / ROUND).read_text(encoding="utf-8"))
+        document = parse_json((folder / ROUND).read_text(encoding="utf-8"))
         document = {name: out_of_words(value) for name, value in document.items()}
         for name in ("aggregate", "estimate", "truth"):
             if document[name] is not None:
@@ -226,7 +229,8 @@ def finished_round(folder: Path) -> Round | None:
 def complete_record(folder: Path) -> dict[str, Any] | None:
     """The record of a round that has a model, from its folder; None if there is none yet."""
     try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record = parse_json((folder / RECORD).read_text(encoding="utf-8"))
+        refuse_earlier(folder / RECORD, record["statement"])
         if not record["complete"]:
             return None
         for name in ("run", "model", "expected_gap", "realised_loss", "participants", "missing"):
@@ -235,6 +239,8 @@ def complete_record(folder: Path) -> dict[str, Any] | None:
             client["total_aged_epsilon"], client["total_classical_epsilon"], client["client"]
     except FileNotFoundError:
         return None
+    except InvalidInput:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInput(
             "run folder", f"{folder / RECORD} ({error!r})", "the record that the round wrote"

@@ -18,18 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from agewise.checks import positive, whole
+from agewise.checks import as_path, parse_json, positive, whole
 from agewise.documents import read_document
 from agewise.errors import InvalidInput
 from agewise.federation.files import write_whole
 from agewise.federation.happened import OnMissing
-from agewise.federation.hearing import Hearing, later, releases_in, silent_round
+from agewise.federation.hearing import Hearing, heard_in, later, releases_of, silent_round
 from agewise.federation.journal import (
     PLAN,
     RECORD,
     ROUNDS,
     STATEMENT,
     checked_folder,
+    refuse_version,
 )
 from agewise.federation.local import refuse_stand_in
 from agewise.federation.local_rounds import Carrier, LocalRounds
@@ -51,9 +52,10 @@ from agewise.federation.settings import (
     Clock,
     Engine,
     Settings,
+    check_choices,
     make_settings,
-    refuse_other_engine,
 )
+from agewise.federation.size import refuse_many_records
 from agewise.federation.sources import (
     DataSource,
     SimulatedRecords,
@@ -64,6 +66,7 @@ from agewise.federation.sources import (
 from agewise.federation.training import training_of
 from agewise.planning import Plan
 from agewise.planning.heard import can_listen
+from agewise.planning.plan import as_plan
 from agewise.planning.turns import plan_of_round
 from agewise.privacy.account import Policy
 from agewise.wording import in_words
@@ -101,17 +104,25 @@ def run_rounds(
     On a `deployment` or `superlink`, `starts_at` counts from the nodes' own `starts_at`, and the
     server moves it on from round to round; nodes accept no other pace than that of their scenario.
     """
-    gone, count = tuple(drop), _checked_count(plan, rounds)
-    _refuse_strangers(plan, gone)
-    refuse_other_engine(
+    as_plan(plan)
+    gone = check_choices(
+        [client.name for client in plan.problem.clients],
         engine,
-        {"ledgers": ledgers, "drop": gone or None},
-        {
-            "deployment": deployment,
-            "superlink": superlink,
-            "root_certificates": root_certificates,
-        },
+        private=rng is None,
+        drop=drop,
+        sources=sources,
+        policy=policy,
+        superlink=superlink,
+        on_missing=on_missing,
+        clock=clock,
+        slot_seconds=slot_seconds,
+        starts_at=starts_at,
+        folder=folder,
+        ledgers=ledgers,
+        deployment=deployment,
+        root_certificates=root_certificates,
     )
+    count = _checked_count(plan, rounds)
     settings = make_settings(plan, rng, on_missing, clock, slot_seconds)
     if engine == "flower":
         from agewise.federation.flower.rounds import prepare_rounds  # noqa: PLC0415
@@ -136,14 +147,9 @@ def run_rounds(
             starts_at=whole("starts_at", starts_at, 0),
         )
         return _begin(plan, settings, count, place, None).carry_out(watch, heard)
-    if sources is not None and rng is None and ledgers is None:
-        raise InvalidInput(
-            "ledgers",
-            "missing",
-            "a folder that keeps the clients' accounts from run to run",
-            "Records that are not simulated need one: --ledgers FOLDER.",
-        )
     refuse_stand_in(rng is not None, sources)
+    if sources is None:
+        refuse_many_records(plan.problem, count)
     settings = replace(
         settings,
         starts_at=whole("starts_at", starts_at, 0),
@@ -174,7 +180,7 @@ def resume_rounds(
 
     `rounds`, if given, is the number of rounds in all, from now on.
     """
-    place = Path(folder)
+    place = as_path("folder", folder)
     plan, settings, count = load_rounds(place)
     if settings.own_sources != (sources is not None):
         raise InvalidInput(
@@ -182,11 +188,12 @@ def resume_rounds(
             "missing" if settings.own_sources else "given",
             "the sources that the run was begun with, and only then",
         )
+    complete_record(place / "00001")  # that of an earlier version is refused by its number
     if rounds is not None:
         count = _checked_count(plan, rounds)
         done = len(list(place.glob("[0-9]" * 5)))
         if count < done:
-            raise InvalidInput("rounds", count, f"{done} or more: so many were begun already")
+            raise InvalidInput("rounds", count, f"{done} or more, those begun already")
         _write_settings(place, settings, count)
     return _Fold(plan, settings, count, place, sources).carry_out(watch, heard)
 
@@ -194,11 +201,9 @@ def resume_rounds(
 def load_rounds(folder: Path) -> tuple[Plan, Settings, int]:
     """Read plan, settings and number of rounds of a run; change nothing."""
     try:
-        document = json.loads((folder / ROUNDS).read_text(encoding="utf-8"))
+        document = parse_json((folder / ROUNDS).read_text(encoding="utf-8"))
+        refuse_version(folder, document, [VERSION])
         plan = Plan.from_json((folder / PLAN).read_text(encoding="utf-8"))
-        version = document.get("version") if isinstance(document, dict) else None
-        if version != VERSION:
-            raise InvalidInput("run folder", f"{folder} of version {version}", f"version {VERSION}")
         settings = read_document(Settings, document["settings"], str(folder / ROUNDS))
         count = whole("rounds", document["rounds"], 1, MOST)
     except InvalidInput:
@@ -220,18 +225,11 @@ def _checked_count(plan: Plan, rounds: int | None) -> int:
                 "rounds",
                 None,
                 "how many of them to carry out now",
-                "The plan is for ever; a run can be resumed with more of them.",
+                "The plan has no end; a run can be resumed with more of them.",
             )
         return planned
     most = MOST if planned is None else planned
     return whole("rounds", rounds, 1, most, "The plan's noise is for no more than that.")
-
-
-def _refuse_strangers(plan: Plan, gone: tuple[str, ...]) -> None:
-    names = {client.name for client in plan.problem.clients}
-    for name in gone:
-        if name not in names:
-            raise InvalidInput("drop", repr(name), "one of " + ", ".join(sorted(names)))
 
 
 def _write_settings(place: Path, settings: Settings, count: int) -> None:
@@ -246,11 +244,12 @@ def _begin(
     place: Path,
     sources: Mapping[str, DataSource] | None,
 ) -> _Fold:
-    """Write down what a run needs to be resumed, before its first round."""
+    """Write down what a run needs to be resumed, before its first round, if it can be."""
+    fold = _Fold(plan, settings, count, place, sources)
     place.mkdir(parents=True, exist_ok=True)
     write_whole(place / PLAN, plan.to_json())
     _write_settings(place, settings, count)
-    return _Fold(plan, settings, count, place, sources)
+    return fold
 
 
 class _Fold:
@@ -274,6 +273,8 @@ class _Fold:
         self.training = training_of(plan)
         self.told: dict[str, Any] | None = None
         """The statement of the last round, with a row for everybody who was ever in one."""
+        self.heads: dict[str, str] = {}
+        """The newest release of each client, of which it must still know."""
         self.slots: dict[str, int] = {}
         """Where clients collect that have come later than planned: there they stay."""
 
@@ -313,14 +314,15 @@ class _Fold:
         if plan is not None:
             record = complete_record(folder)
             if record is None:
-                carrier.carry_out(folder, plan, settings, before, watch)
+                carrier.carry_out(folder, plan, settings, before, watch, self.heads)
                 record = complete_record(folder)
             if record is None:
                 raise InvalidInput(
                     "run folder", f"{folder} without a record", "a round that is done"
                 )
             self.told = latest(self.told, record["statement"])
-            released = releases_in(folder, plan, settings, before)
+            server = heard_in(folder, plan, settings)
+            self.heads, released = server.newest(), releases_of(server, before)
             self.slots = later(self.plan, self.slots, released, before)
             if self.hearing is not None:
                 self.hearing.add(released)

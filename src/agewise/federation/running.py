@@ -7,14 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
+from agewise.checks import as_path
 from agewise.errors import InvalidInput
 from agewise.federation.happened import OnMissing
 from agewise.federation.journal import RunFolder
 from agewise.federation.local import resume_locally, run_locally
 from agewise.federation.result import RunResult, Watcher
-from agewise.federation.settings import Clock, Engine, refuse_other_engine
+from agewise.federation.settings import Clock, Engine, check_choices
 from agewise.federation.sources import DataSource
 from agewise.planning import Plan
+from agewise.planning.plan import as_plan
 from agewise.privacy.account import Policy
 
 
@@ -71,20 +73,28 @@ def run(
     >>> first.model == run(london, rng=np.random.default_rng(1)).model, first.private
     (True, False)
     """
+    as_plan(plan)
+    gone = check_choices(
+        [client.name for client in plan.problem.clients],
+        engine,
+        private=rng is None,
+        drop=drop,
+        sources=sources,
+        policy=policy,
+        superlink=superlink,
+        on_missing=on_missing,
+        clock=clock,
+        slot_seconds=slot_seconds,
+        starts_at=starts_at,
+        folder=folder,
+        ledgers=ledgers,
+        deployment=deployment,
+        root_certificates=root_certificates,
+    )
     if plan.problem.rounds != 1:
         raise InvalidInput(
             "plan", "for many rounds", "a plan for one", "Use run_rounds, or agewise rounds."
         )
-    gone = tuple(drop)
-    refuse_other_engine(
-        engine,
-        {"ledgers": ledgers, "drop": gone or None},
-        {
-            "deployment": deployment,
-            "superlink": superlink,
-            "root_certificates": root_certificates,
-        },
-    )
     if engine == "local":
         return run_locally(
             plan,
@@ -139,8 +149,9 @@ def resume(
     After a failure, the clients that were not heard are asked again (virtual clock only).
     `sources` must be given again if the run was begun with `DataSource` objects.
     """
-    if RunFolder.engine_of(Path(folder)) == "flower":
+    place = as_path("folder", folder)
+    if RunFolder.engine_of(place) == "flower":
         from agewise.federation.flower.engine import resume_on_flower  # noqa: PLC0415
 
-        return resume_on_flower(Path(folder), watch)
-    return resume_locally(folder, sources=sources, watch=watch)
+        return resume_on_flower(place, watch)
+    return resume_locally(place, sources=sources, watch=watch)

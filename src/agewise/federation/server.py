@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Any
@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 
 from agewise.arrays import Array
+from agewise.calibration import terms
 from agewise.checks import one_of
 from agewise.errors import InvalidInput
 from agewise.federation.averages import best_estimate, weighted_mean
 from agewise.federation.claims import refuse_claims, refuse_outside
+from agewise.federation.followed import carried_out
 from agewise.federation.happened import ON_MISSING, OnMissing, Outcome, RunIncomplete, Step, Steps
 from agewise.federation.messages import LARGEST_MESSAGE, BadMessage, Order, Upload
 from agewise.federation.one_draw import Sum, sum_up
 from agewise.federation.orders import Due, Issued, Orders, OrdersAlike
 from agewise.federation.statement import Statement, published, state_privacy
-from agewise.federation.uploads import ALIKE, Received, Uploads
-from agewise.planning import Plan, price, replan
-from agewise.problem import Client
-from agewise.terms import terms
+from agewise.federation.uploads import ALIKE, HEADS, Received, Uploads
+from agewise.planning import Plan, replan
 from agewise.wording import listed
 
 MOST_REJECTED = 1_000
@@ -53,6 +53,8 @@ class Server:
         """Everything that reached the server, in order: what `feed` needs to build it anew."""
         self.late = Received()
         """Good uploads that came too late to count: released all the same."""
+        self.heads: dict[str, str] = {}
+        """The newest release of each client that was known when the run began; see `Order`."""
         self.closed = 0
         self.failure: str | None = None
         self._width = plan.problem.width
@@ -69,7 +71,8 @@ class Server:
         for name in self._still_due(slot):
             groups.setdefault(self._kinds[name], []).append(name)
         digest = self.digest
-        return Due([OrdersAlike(self._order(digest, one[0]), one) for one in groups.values()])
+        firsts = [(self._order(digest, one[0]), one) for one in groups.values()]
+        return Due([OrdersAlike(first, one, self.heads) for first, one in firsts])
 
     def order_of(self, upload: Upload) -> Order:
         """The order that an upload answered."""
@@ -82,7 +85,19 @@ class Server:
     def _order(self, digest: str, name: str) -> Order:
         issued = self._issued[digest]
         one, kind = issued.assignments[name], issued.kinds[name]
-        return self._orders.order(digest, kind, one, self._clients[name])
+        order = self._orders.order(digest, kind, one, self._clients[name])
+        head = self.heads.get(name)
+        return order if head is None else order.model_copy(update={"head": head})
+
+    def remember(self, heads: Mapping[str, str]) -> None:
+        """Take what earlier rounds have heard, before any order: clients must still know of it."""
+        if heads:
+            self.inputs.append({"input": HEADS, "slot": 0, "heads": dict(heads)})
+            self.heads = dict(heads)
+
+    def newest(self) -> dict[str, str]:
+        """The newest release that is known of each client by now."""
+        return self.heads | self.late.heads(self.run) | self.received.heads(self.run)
 
     def receive(self, payload: bytes, slot: int, sender: str | None = None) -> str | None:
         """Take an upload that arrived in a slot; return why it was rejected, None if it was not.
@@ -212,6 +227,8 @@ class Server:
             self.close(slot)
         elif what == "retried":
             self.retry()
+        elif what == HEADS:
+            self.remember({str(name): str(head) for name, head in entry["heads"].items()})
         else:
             raise KeyError(what)
 
@@ -233,7 +250,7 @@ class Server:
             here, weights = list(compress(here, heard)), weights[heard]
         shares = (weights / math.fsum(weights.tolist())).tolist()
         slots = self.received.collected()
-        followed = self._carried_out(here, shares, slots)
+        followed = carried_out(self.plan, self.first_plan.problem, here, shares, self.received)
         names, due = tuple([client.name for client in here]), None
         if first.noise == "server":
             if draw is None:
@@ -298,32 +315,6 @@ class Server:
             self.first_plan.problem.clients,
             draw_scale,
         )
-
-    def _carried_out(
-        self, clients: list[Client], shares: list[float], collected: dict[str, int]
-    ) -> Plan:
-        """The plan as it was really followed: who took part, and when each one collected."""
-        slots = [collected[c.name] for c in clients]
-        planned = {a.client: a.collect_at for a in self.plan.assignments}
-        followed = dict(zip([c.name for c in clients], slots, strict=True))
-        if planned == followed and not self.plan.unheard:
-            return self.plan
-        problem = self.first_plan.problem
-        promised = None
-        if problem.noise == "server":
-            promised = {c.name: self.received[c.name][0].noise_scale for c in clients}
-        if problem.estimator == "best":  # it still estimates the mean of all
-            slots = [followed.get(name, slot) for name, slot in planned.items()]
-            silent = [name for name in planned if name not in followed]
-            if problem.capacity is not None and max(Counter(slots).values()) > problem.capacity:
-                problem = problem.replace(capacity=None)
-            return price(problem, slots, "carried out", silent, promised)
-        if len(clients) < len(problem.clients):
-            kept = [replace(c, weight=share) for c, share in zip(clients, shares, strict=True)]
-            problem = problem.keep(kept, capacity=None)
-        elif problem.capacity is not None and max(Counter(slots).values()) > problem.capacity:
-            problem = problem.replace(capacity=None)  # what was done is done
-        return price(problem, slots, "carried out", promised=promised)
 
     def _adopt(self, plan: Plan) -> None:
         self.plan = plan

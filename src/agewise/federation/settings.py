@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from pathlib import Path
+from typing import Annotated, Literal, get_args
 from urllib.parse import quote
 
 import numpy as np
 from pydantic import ConfigDict, Field
 
-from agewise.checks import one_of, positive
-from agewise.errors import InvalidInput
+from agewise.checks import (
+    as_names,
+    as_path,
+    instance,
+    one_of,
+    positive,
+    refuse_unwritable,
+    whole,
+)
+from agewise.errors import Faults, InvalidInput, quoted
 from agewise.federation.happened import ON_MISSING, OnMissing
 from agewise.loss.simulation import checked_generator
 from agewise.planning import Plan
@@ -22,6 +32,11 @@ Engine = Literal["local", "flower"]
 Clock = Literal["virtual", "wall"]
 CLOCKS: tuple[str, ...] = get_args(Clock)
 ENGINES: tuple[str, ...] = get_args(Engine)
+FOR_ONE: dict[Engine, tuple[str, ...]] = {
+    "local": ("ledgers", "drop"),
+    "flower": ("deployment", "superlink", "root_certificates"),
+}
+"""Choices that only one engine knows."""
 LONGEST_SLOT = 1e7
 """Seconds of a slot by the wall clock, at most: four months."""
 
@@ -52,13 +67,85 @@ class Settings:
     submitted: bool = False
 
 
-def refuse_other_engine(engine: Engine, local: dict[str, Any], flower: dict[str, Any]) -> None:
-    """Refuse choices that only the other engine knows, by their names; None: not given."""
-    one_of("engine", engine, ENGINES)
+def check_choices(
+    clients: Iterable[str],
+    engine: Engine,
+    *,
+    private: bool,
+    drop: Iterable[str],
+    sources: object,
+    policy: Policy | None,
+    superlink: str | None,
+    on_missing: OnMissing,
+    clock: Clock,
+    slot_seconds: float,
+    starts_at: int,
+    **places: Path | str | None,
+) -> tuple[str, ...]:
+    """Refuse all that is wrong with the choices of a run; return the names in `drop`."""
+    faults = Faults()
+    gone: tuple[str, ...] = ()
+    with faults.noted():
+        one_of("engine", engine, ENGINES)
+    with faults.noted():
+        one_of("on_missing", on_missing, ON_MISSING)
+    with faults.noted():
+        one_of("clock", clock, CLOCKS)
+    with faults.noted():
+        _slot_length(slot_seconds)
+    with faults.noted():
+        whole("starts_at", starts_at, 0)
+    with faults.noted():
+        gone = as_names("drop", drop)
+        known = sorted(clients)
+        for name in gone:
+            if name not in known:
+                raise InvalidInput("drop", repr(name), "one of " + ", ".join(known))
+    if policy is not None:
+        with faults.noted():
+            instance("policy", policy, Policy, "a Policy, or None for each client's own")
+    if superlink is not None:
+        with faults.noted():
+            instance("superlink", superlink, str, "HOST:PORT")
+    if sources is not None and not isinstance(sources, Mapping):
+        with faults.noted():
+            _check_file(sources)
+    for name, place in places.items():
+        if place is not None:
+            with faults.noted():
+                path = as_path(name, place)
+                if name == "ledgers" and not path.is_file():
+                    refuse_unwritable(name, path.parent if path.suffix == ".ledger" else path)
+    if engine == "local" and sources is not None and private and places["ledgers"] is None:
+        with faults.noted():
+            raise InvalidInput(
+                "ledgers",
+                "missing",
+                "a folder that keeps the clients' accounts from run to run",
+                "Records that are not simulated need one: --ledgers FOLDER.",
+            )
+    if engine in ENGINES:
+        with faults.noted():
+            _refuse_other(engine, {**places, "drop": gone or None, "superlink": superlink})
+    faults.refuse()
+    return gone
+
+
+def _check_file(sources: object) -> None:
+    if not isinstance(sources, str | Path):
+        allowed = "a file of readings, or a DataSource by name of client"
+        raise InvalidInput("sources", quoted(sources), allowed)
+    if not as_path("sources", sources).is_file():
+        raise InvalidInput("readings", str(sources), "an existing file")
+
+
+def _refuse_other(engine: Engine, given: Mapping[str, object]) -> None:
+    """Refuse choices that only the other engine knows."""
     other: Engine = "local" if engine == "flower" else "flower"
-    for name, value in (local if engine == "flower" else flower).items():
-        if value is not None:
-            raise InvalidInput(name, str(value), f"none with engine {engine!r}", f"Use {other!r}.")
+    for name in FOR_ONE[other]:
+        if given.get(name) is not None:
+            allowed = f"none with engine {engine!r}"
+            raise InvalidInput(name, given[name], allowed, f"Use {other!r}.")
 
 
 def make_settings(
@@ -71,12 +158,13 @@ def make_settings(
     """Check what all engines are told, and name the run."""
     one_of("on_missing", on_missing, ON_MISSING)
     one_of("clock", clock, CLOCKS)
+    length = _slot_length(slot_seconds)
     return Settings(
         run=f"{quote(plan.problem.name, safe='')[:60] or 'run'}-{secrets.token_hex(8)}",
         seed=int(checked_generator(rng).integers(2**63)),
         stand_in=rng is not None,
         clock=clock,
-        slot_seconds=_slot_length(slot_seconds) if clock == "wall" else 0.0,
+        slot_seconds=length if clock == "wall" else 0.0,
         started=time.time(),
         on_missing=on_missing,
     )

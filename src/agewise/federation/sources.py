@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array, draw_states, nearest_states
+from agewise.calibration import Terms
 from agewise.checks import finite_array
 from agewise.errors import InvalidInput
+from agewise.federation.common_levels import CommonLevels, Shift
 from agewise.federation.seeding import Seeds, client_generator
-from agewise.learning import averages
+from agewise.learning import ODD, average, averages, reports
 from agewise.problem import Client, Problem, likeness
 
 BLOCK = 2**14
@@ -25,8 +27,8 @@ HELD = 2**17
 """Numbers that decide about records of clients alike, held at once: as many as caches do."""
 
 NOT_REHEARSED = (
-    "Simulated records carry nothing that clients share, so their loss is not what the plan "
-    "expects; aw.simulate_gap draws levels."
+    "Of measured knowledge only means and covariances are known, so there are no records to draw; "
+    "a back-test on readings shows what a promise is worth."
 )
 
 
@@ -47,14 +49,19 @@ def round_seed(seed: int, number: int) -> int:
     return int(np.random.default_rng([seed, number]).integers(2**63))
 
 
-def member_counts(
-    source: DataSource, client: Client, slot: int
-) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """The records of a gateway's members as counts by state `[m, S]`, and how many were moved."""
+def member_means(
+    source: DataSource, terms: Terms, spread: float = 0.0
+) -> Iterator[tuple[Array, int]]:
+    """What a gateway's members release `[m, d]`, without noise, and how many records were moved.
+
+    Further than a level of this `spread` explains: see `average`.
+    """
+    client, slot = terms.client, terms.collect_at
     samples, members, states = client.samples, client.members, client.process.states
-    if type(source) is SimulatedRecords:  # whose records are states already
+    if type(source) is SimulatedRecords:
+        readings = source.readings(slot)
         for counts in source.counts(slot, samples, members):
-            yield counts, 0
+            yield means_of(counts, readings, terms), 0
         return
     records = finite_array(
         "records", source.collect(slot, samples * members), "one or more finite numbers"
@@ -63,9 +70,24 @@ def member_counts(
         raise InvalidInput(
             "records", f"{records.size} records", f"{samples} of each of {members} members"
         )
+    records = records.reshape(members, samples)
+    if terms.as_read:
+        own = [
+            average(row, states, terms.release, samples, as_read=True, spread=spread)
+            for row in records
+        ]
+        yield np.stack([mean for mean, _ in own]), sum(moved for _, moved in own)
+        return
     place = nearest_states(records.ravel(), states)
-    moved = int((states[place] != records.ravel()).sum())
-    yield _counted(place.reshape(members, samples), states.size), moved
+    moved = int((np.abs(states[place] - records.ravel()) > ODD * spread).sum())
+    counts = _counted(place.reshape(members, samples), states.size)
+    yield averages(counts, terms.release), moved
+
+
+def means_of(counts: NDArray[np.int64], readings: Array, terms: Terms) -> Array:
+    """Means `[m, d]` of what readings `[S]` count for, `counts` `[m, S]` of each."""
+    states, as_read = terms.client.process.states, terms.as_read
+    return averages(counts, reports(readings, states, terms.release, as_read=as_read))
 
 
 def _counted(places: NDArray[Any], size: int) -> NDArray[np.int64]:
@@ -75,26 +97,40 @@ def _counted(places: NDArray[Any], size: int) -> NDArray[np.int64]:
 
 
 class SimulatedRecords:
-    """Records drawn from the client's own law and process, and followed until aggregation."""
+    """Records drawn from the client's own law and process, and followed until aggregation.
 
-    def __init__(self, client: Client, seed: int) -> None:
-        self.client, self.seed = client, seed
+    `shift` is what clients share: it is added to the state of each of them.
+    """
+
+    def __init__(self, client: Client, seed: int, shift: Shift | None = None) -> None:
+        self.client, self.seed, self.shift = client, seed, shift
 
     def check(self, slot: int, samples: int) -> None:
         """Records can be drawn in any slot."""
 
     def collect(self, slot: int, samples: int) -> Array:
         drawn, _ = self._draw(slot, samples)
-        return np.asarray(self.client.process.states[drawn])
+        return np.asarray(self.readings(slot)[drawn])
+
+    def readings(self, slot: int) -> Array:
+        """What a record of each state reads in a slot."""
+        return self.client.process.states + self.moved_by(slot)
+
+    def moved_by(self, slot: int) -> float:
+        """What clients share in a slot."""
+        return 0.0 if self.shift is None else self.shift(slot)
 
     def present(self, collect_at: int, aggregate_at: int, samples: int, table: Array) -> Array:
-        """The mean of `table` `[S, d]` in slot `aggregate_at`, over what `collect` gave."""
+        """The mean of `table` `[S, d]` in slot `aggregate_at`, over what `collect` gave.
+
+        What clients share is added to it.
+        """
         process = self.client.process
         drawn, rng = self._draw(collect_at, samples)
         moved = np.cumsum(process.kernel(collect_at, aggregate_at), axis=1)
         later = draw_states(moved[drawn], rng)
         counts = np.bincount(later, minlength=len(table))[None]
-        return np.asarray(averages(counts, table)[0])
+        return np.asarray(averages(counts, table)[0] + self.moved_by(aggregate_at))
 
     def counts(
         self, slot: int, samples: int, members: int, block: int = BLOCK
@@ -123,7 +159,7 @@ class SimulatedRecords:
                 own = moves[here] * row[-1]
                 above = [int(np.count_nonzero(own >= one)) for one in row]
                 total -= np.diff([own.size, *above])
-        return np.asarray(total @ table / total.sum())
+        return np.asarray(total @ table / total.sum() + self.moved_by(aggregate_at))
 
     def _chances(self, samples: int, members: int, block: int) -> Iterator[Array]:
         """What decides about each record's state, `[m, samples]` from 0 to 1, in blocks."""
@@ -220,7 +256,10 @@ def present_sum(
         for names, counts in source.later(slots):
             table = problem.learner.table(clients[names[0]].process.states)
             shares = np.array([weights[name] for name in names])
-            terms.append(shares[:, None] * averages(counts, table))
+            means = averages(counts, table)
+            if problem.level is not None:
+                means = means + np.array([[source(name).moved_by(last)] for name in names])
+            terms.append(shares[:, None] * means)
     for name, slot in slots.items():  # those that are left
         table = problem.learner.table(clients[name].process.states)
         mean = present_mean(source(name), clients[name], slot, last, table)
@@ -237,20 +276,36 @@ class Simulated:
 
     def __init__(self, problem: Problem, seed: int) -> None:
         self.clients, self.seed = {client.name: client for client in problem.clients}, seed
-        self._last = problem.aggregate_at
+        self._last, self._levels = problem.aggregate_at, CommonLevels(problem, seed)
         self._later: list[tuple[int, Sequence[str], NDArray[Any]]] = []
         """Slot of collection, names, and counts by state when they are aggregated."""
 
     def __call__(self, name: str) -> SimulatedRecords:
-        return SimulatedRecords(self.clients[name], self.seed)
+        return SimulatedRecords(self.clients[name], self.seed, self._levels.of(name))
 
     @cached_property
     def seeds(self) -> Seeds:
         """What they are drawn with, of all clients at once."""
         return Seeds(self.seed, list(self.clients), "records")
 
+    def means(self, names: Sequence[str], terms: Terms) -> Array:
+        """What each of many clients alike releases `[m, d]`, without noise.
+
+        Those that levels move by as much are worked out together.
+        """
+        counts = self.collect(names, terms.collect_at)
+        if not self._levels:
+            return averages(counts, terms.release)
+        groups: dict[float, list[int]] = {}
+        for place, name in enumerate(names):
+            groups.setdefault(self(name).moved_by(terms.collect_at), []).append(place)
+        means = np.empty((len(names), terms.release.shape[1]))
+        for shift, places in groups.items():
+            means[places] = means_of(counts[places], terms.client.process.states + shift, terms)
+        return means
+
     def collect(self, names: Sequence[str], slot: int) -> NDArray[np.int64]:
-        """What each of many clients alike collects, as counts by state `[m, S]`."""
+        """The own states of what each of many clients alike collects, as counts `[m, S]`."""
         client = self.clients[names[0]]
         counts, later = drawn_of_each(client, names, self.seeds, slot, self._last)
         self._later.append((slot, names, later.astype(np.min_scalar_type(client.samples))))
@@ -283,8 +338,8 @@ class Simulated:
 class RoundRecords:
     """One client's simulated records, slot after slot through all rounds."""
 
-    def __init__(self, client: Client, seed: int) -> None:
-        self.client = client
+    def __init__(self, client: Client, seed: int, shift: Shift | None = None) -> None:
+        self.client, self.shift = client, shift
         self._rng = client_generator(seed, client.name, "records")
         self._path: list[Any] = []
 
@@ -312,8 +367,12 @@ class LaterRecords(SimulatedRecords):
     def __init__(self, path: RoundRecords, before: int) -> None:
         self.path, self.before, self.client = path, before, path.client
 
+    def moved_by(self, slot: int) -> float:
+        """What clients share in a slot of the round."""
+        return 0.0 if self.path.shift is None else self.path.shift(self.before + slot)
+
     def collect(self, slot: int, samples: int) -> Array:  # noqa: ARG002  (as many as it has)
-        return np.asarray(self.client.process.states[self.path.at(self.before + slot)])
+        return np.asarray(self.readings(slot)[self.path.at(self.before + slot)])
 
     def present(
         self,
@@ -323,7 +382,8 @@ class LaterRecords(SimulatedRecords):
         table: Array,
     ) -> Array:
         """The mean of `table` `[S, d]` in slot `aggregate_at`."""
-        return np.asarray(table[self.path.at(self.before + aggregate_at)].mean(axis=0))
+        mean = table[self.path.at(self.before + aggregate_at)].mean(axis=0)
+        return np.asarray(mean + self.moved_by(aggregate_at))
 
 
 class Shifted:

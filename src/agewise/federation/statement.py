@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from agewise.errors import InvalidInput
 from agewise.federation.messages import Upload
 from agewise.federation.statement_rows import Rows
 from agewise.federation.uploads import Received
@@ -81,6 +83,18 @@ def limits_of(problem: Problem, noised: bool) -> tuple[str, ...]:
     return (about, *limits[1:-2], limits[-2].replace(", as seen in the aggregation slot", ""), rule)
 
 
+def refuse_earlier(where: Path, statement: Any) -> None:
+    """Refuse what an earlier version stated, by rules that are not known here."""
+    version = statement.get("version") if isinstance(statement, dict) else None
+    if type(version) is int and 1 <= version < VERSION:
+        raise InvalidInput(
+            "statement",
+            f"{where} of version {version}",
+            f"version {VERSION}",
+            "Check it with the release of Agewise that wrote it.",
+        )
+
+
 @dataclass(frozen=True)
 class ClientStatement:
     """What one client's part in a run guarantees. All ε's and δ's are None for the seeded stand-in.
@@ -88,8 +102,8 @@ class ClientStatement:
     `delta` is the Δ of the age; the δ's of (ε, δ) are 0 for Laplace noise.
 
     `upload_sha256` is None where the upload is a mean without noise: trying values would find it.
-    Odds are e^ε: the factor by which what is published can change anyone's odds about any fact
-    of one record.
+    Odds are e^ε: the factor by which what is published can change anyone's odds between two values
+    of one record, all else the same: what clients share included, which no ε covers.
     """
 
     client: str  #: its name

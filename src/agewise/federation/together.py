@@ -7,12 +7,14 @@ one client's part only, so noise that is drawn for all of them at once keeps the
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from agewise.arrays import Array
+from agewise.calibration import Terms
 from agewise.errors import AgewiseError
 from agewise.federation.client import (
     ClientAgent,
@@ -31,9 +33,8 @@ from agewise.mechanism import MECHANISMS, Noised
 from agewise.privacy.account import BudgetExceeded
 from agewise.privacy.accounts import Accounts
 from agewise.privacy.histories import Histories, NeedsHistory
-from agewise.privacy.ledger import account_after
+from agewise.privacy.ledger import account_after, carries
 from agewise.problem import likeness
-from agewise.terms import Terms
 
 BLOCK = 5000
 """Clients whose records and noise are held at once."""
@@ -64,6 +65,7 @@ class Together:
 
     `noise` is what the stand-in draws with, None for private noise; `accounts` None: nothing is
     recorded. `source` gives each client's records.
+    `spread` is the standard deviation of what levels add to a client's readings.
     `alone` has one client answer by itself: whoever has an account already, and all where the
     first one refuses, so that each says its own reason.
     """
@@ -75,7 +77,9 @@ class Together:
         accounts: Accounts | None,
         source: Callable[[str], DataSource],
         alone: Callable[[Order], bytes],
+        spread: Callable[[str], float],
     ) -> None:
+        self._spread = spread
         self.noise, self.accounts, self.source, self._alone = noise, accounts, source, alone
         self._first = ClientAgent(
             profile, SimulatedRecords(profile.client, 0), None, private_noise
@@ -100,17 +104,32 @@ class Together:
         except AgewiseError:
             yield from self._one_by_one(orders, orders.names)
             return
-        begun = set() if self.accounts is None else self.accounts.begun(orders.names)
-        fresh = [name for name in orders.names if name not in begun] if begun else orders.names
+        lost = self._forgotten(orders)
+        yield from self._one_by_one(orders, lost)  # each refuses in its own words
+        names = [name for name in orders.names if name not in lost] if lost else orders.names
+        begun = set() if self.accounts is None else self.accounts.begun(names)
+        fresh = [name for name in names if name not in begun] if begun else names
         yield from self._in_blocks(orders, terms, fresh, None)
         if self.accounts is not None and begun:
-            held = [name for name in orders.names if name in begun]
+            held = [name for name in names if name in begun]
             groups, rest = accounts_alike(
                 self.accounts, held, orders.first.run, self._first.profile
             )
             for one in groups:
                 yield from self._in_blocks(orders, terms, list(one.last), one)
             yield from self._one_by_one(orders, rest)
+
+    def _forgotten(self, orders: OrdersAlike) -> dict[str, str]:
+        """Clients whose accounts lack what the server holds of them."""
+        if self.accounts is None:
+            return {}
+        named = {name: orders.heads[name] for name in orders.names if name in orders.heads}
+        for run in {head.partition(" ")[2] for head in named.values()}:
+            sent = self.accounts.sent(run, named)
+            for name, payload in sent.items():
+                if named.get(name) == f"{hashlib.sha256(payload).hexdigest()} {run}":
+                    del named[name]
+        return named
 
     def _in_blocks(
         self, orders: OrdersAlike, terms: Terms, names: list[str], before: Histories | None
@@ -134,7 +153,7 @@ class Together:
         """Who has records, the mean of each `[m, d]`, and who has none."""
         client, slot = terms.client, terms.collect_at
         if isinstance(self.source, Simulated):
-            return names, averages(self.source.collect(names, slot), terms.release), []
+            return names, self.source.means(names, terms), []
         values: dict[str, Array] = {}
         refused: list[tuple[str, Answer]] = []
         seeds: dict[int, list[str]] = {}
@@ -146,7 +165,12 @@ class Together:
                     continue
                 records = source.collect(slot, client.samples)
                 values[name], moved = average(
-                    records, client.process.states, terms.release, client.samples
+                    records,
+                    client.process.states,
+                    terms.release,
+                    client.samples,
+                    as_read=terms.as_read,
+                    spread=self._spread(name),
                 )
             except AgewiseError as error:
                 refused.append((name, error))
@@ -164,6 +188,7 @@ class Together:
         """Whether a source is the client's own simulated records."""
         return (
             type(source) is SimulatedRecords
+            and source.shift is None
             and source.client.name == name
             and likeness(source.client) == likeness(self._first.profile.client)
         )
@@ -185,6 +210,10 @@ class Together:
             return
         profile, known = agent.profile, [] if before is None else before.known
         try:
+            if self.accounts is not None and carries(
+                profile.policy, profile.client.process, profile.method, profile.law
+            ):
+                self.accounts.keep(profile.client.process)
             event = agent.write(order, terms, replace(noised, value=rows[0]), known)
             account = account_after(
                 profile.policy, known, event, profile.client.process, profile.method, profile.law

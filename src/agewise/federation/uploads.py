@@ -7,7 +7,6 @@ write or read them one by one for that.
 from __future__ import annotations
 
 import hashlib
-import json
 from bisect import bisect_right
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -18,13 +17,18 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from agewise.arrays import Array
-from agewise.federation.messages import Upload
+from agewise.checks import parse_json
+from agewise.federation.messages import BadMessage, Upload
 
 _NAME, _VALUE = b'"client":""', b'"value":[]'
 
 
 ALIKE = "received alike"
 """What a journal calls uploads that are the same but for name and value."""
+
+
+HEADS = "heads"
+"""What it calls the newest releases that were known when a run began."""
 
 
 class Uploads(Mapping[str, bytes]):
@@ -100,15 +104,29 @@ class Uploads(Mapping[str, bytes]):
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> Uploads:
-        """The uploads that a journal has kept."""
-        first = Upload.decode(entry["first"].encode())
-        rows = json.loads(f"[{','.join(entry['values'])}]")
+        """The uploads that a journal has kept; the first such journals held plain numbers."""
+        first, rows = Upload.decode(entry["first"].encode()), entry["values"]
+        if not rows or isinstance(rows[0], str):
+            rows = parse_json(f"[{','.join(rows)}]")
         return cls(first, entry["clients"], np.asarray(rows, dtype=np.float64))
 
     @cached_property
     def hashes(self) -> list[str]:
         """SHA-256 of each one's bytes."""
         return _hashes(self.came_as or self._encoded())
+
+
+def uploads_of(entry: Mapping[str, Any]) -> Uploads | None:
+    """The uploads in an entry of a journal, however many; None if it has none that can be read."""
+    if entry.get("input") == ALIKE:
+        return Uploads.from_entry(entry)
+    if entry.get("input") != "received":
+        return None
+    payload = str(entry["payload"]).encode()
+    try:
+        return Uploads.single(Upload.decode(payload), payload)
+    except BadMessage:
+        return None
 
 
 def _hashes(payloads: list[bytes]) -> list[str]:
@@ -156,6 +174,11 @@ class Received(Mapping[str, tuple[Upload, bytes]]):
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    def heads(self, run: str) -> dict[str, str]:
+        """Each client's newest release as orders name it: SHA-256 of its bytes, and the run."""
+        told = ((name, payload) for name, (_, payload) in self.items())
+        return {name: f"{hashlib.sha256(payload).hexdigest()} {run}" for name, payload in told}
 
     def numbers_of(self, names: Iterable[str]) -> NDArray[np.intp]:
         """The number of each client's upload."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -66,43 +67,49 @@ def figure_2_figure(rows: list[dict[str, Any]], targets: dict[str, float]) -> Fi
 
 
 def schemes_figure(rows: Sequence[SchemeRow], quantity: str, label: str) -> Figure:
-    """Figures 3a and 3b: a quantity of the six schemes against the target.
+    """Figures 3a and 3b: a quantity of the six schemes against the target, by uploads per slot.
 
-    Losses stand beside what nothing collected loses, at the law of each scheme's ages, and fresh
-    data with classical noise and the server's knowledge used.
+    Losses stand beside what nothing collected loses, and fresh data with classical noise and the
+    server's knowledge used, whatever the capacity.
     """
+    readings = list(dict.fromkeys(row.reading for row in rows))
     with rc_context(STYLE):
-        figure = Figure(figsize=(9.6, 5), layout="constrained")
-        axes = figure.subplots()
-        for place, scheme in enumerate(sorted({row.scheme for row in rows})):
-            chosen = [row for row in rows if row.scheme == scheme]
-            axes.plot(
-                [row.epsilon for row in chosen],
-                [row[quantity] for row in chosen],
-                color=COLOURS[place],
-                marker=MARKERS[place],
-                linestyle="--" if scheme % 2 else "-",
-                linewidth=5.5 - 0.7 * scheme,  # thick ones first, so that those behind still show
-                markersize=9 - 0.7 * scheme,
-                label=f"{scheme}) {chosen[0].name}",
-            )
-        if quantity == "gap":
-            targets = list(dict.fromkeys(row.epsilon for row in rows))
-            known = [[r.nothing_collected for r in rows if r.epsilon == e] for e in targets]
-            axes.plot(
-                targets, list(map(min, known)), label=f"{NOTHING} (by ages)", **RIVALS[NOTHING]
-            )
-            axes.plot(targets, list(map(max, known)), **RIVALS[NOTHING])
-            fresh = [next(r.classical_fresh for r in rows if r.epsilon == e) for e in targets]
-            axes.plot(targets, fresh, label=FRESH, **RIVALS[FRESH])
-        axes.set_xscale("log")
+        figure = Figure(figsize=(5.4 + 4.4 * len(readings), 5), layout="constrained")
+        panels = figure.subplots(1, len(readings), sharey=True, squeeze=False)[0]
+        for axes, reading in zip(panels, readings, strict=True):
+            _draw_schemes(axes, [row for row in rows if row.reading == reading], quantity)
+            axes.set_title(reading)
         if all(row[quantity] > 0 for row in rows):  # a zero has no place on a log axis
-            axes.set_yscale("log")
-        axes.set_xlabel("privacy target ε of every client")
-        axes.set_ylabel(label)
-        axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
-        axes.set_title(f"{label} of the six schemes")
+            panels[0].set_yscale("log")
+        panels[0].set_ylabel(label)
+        panels[-1].legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
+        figure.suptitle(f"{label} of the six schemes")
     return figure
+
+
+def _draw_schemes(axes: Axes, rows: Sequence[SchemeRow], quantity: str) -> None:
+    for place, scheme in enumerate(sorted({row.scheme for row in rows})):
+        chosen = [row for row in rows if row.scheme == scheme]
+        axes.plot(
+            [row.epsilon for row in chosen],
+            [row[quantity] for row in chosen],
+            color=COLOURS[place],
+            marker=MARKERS[place],
+            linestyle="--" if scheme % 2 else "-",
+            linewidth=5.5 - 0.7 * scheme,  # thick ones first, so that those behind still show
+            markersize=9 - 0.7 * scheme,
+            label=f"{scheme}) {chosen[0].name}",
+        )
+    if quantity == "gap":
+        once = [row for row in rows if row.scheme == rows[0].scheme]  # they are the same for all
+        targets = [row.epsilon for row in once]
+        known = [row.nothing_collected for row in once]
+        axes.plot(targets, known, label=NOTHING, **RIVALS[NOTHING])
+        fresh = [row.classical_fresh for row in once]
+        whatever = "" if rows[0].capacity is None else ", whatever the capacity"
+        axes.plot(targets, fresh, label=FRESH + whatever, **RIVALS[FRESH])
+    axes.set_xscale("log")
+    axes.set_xlabel("privacy target ε of every client")
 
 
 def gains_figure(

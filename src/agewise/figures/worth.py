@@ -63,18 +63,15 @@ def _regions(axes: Axes, rows: list[dict[str, Any]]) -> None:
     axes.contourf(targets, sizes, gap / fresh, limit, colors=["white"])
     axes.contourf(targets, sizes, gap / fresh, limit, colors=[REGIONS[1][1]], alpha=0.45)
     axes.contourf(targets, sizes, gap / nothing, limit, colors=[REGIONS[0][1]])
-    saved = axes.contour(
-        targets,
-        sizes,
-        gap / np.minimum(nothing, fresh),
-        [0.25, 0.5, 0.75, 0.9],
-        colors="#333333",
-        linewidths=1,
-    )
+    share = gap / np.minimum(nothing, fresh)
+    levels = [0.25, 0.5, 0.75, 0.9]
+    saved = axes.contour(targets, sizes, share, levels, colors="#333333", linewidths=1)
     axes.clabel(saved, fmt="%g", fontsize=9)
     idle = gap > (1 - WORTH) * nothing
     soon = ~idle & (gap > (1 - WORTH) * fresh)
-    for (name, _), where in zip(REGIONS, (idle, soon, ~idle & ~soon), strict=True):
+    aged = ~idle & ~soon
+    deep = aged & (share <= np.median(share[aged])) if aged.any() else aged  # off the lines
+    for (name, _), where in zip(REGIONS, (idle, soon, deep), strict=True):
         if where.any():
             down, across = (int(np.ceil(np.median(places))) for places in np.nonzero(where))
             x, y = targets[max(across, 2)], sizes[max(down, 1)]  # off the corner

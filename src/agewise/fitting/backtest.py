@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
+from agewise.calibration import slot_table
 from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.federation.rehearsing import replay
@@ -25,7 +26,6 @@ from agewise.problem import Problem
 from agewise.progress import Progress
 from agewise.readings import Readings
 from agewise.scheduling import random_schedule
-from agewise.terms import slot_table
 
 BEST = "best"
 NOTHING = "nothing collected"

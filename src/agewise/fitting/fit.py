@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agewise.checks import fraction, one_of, positive, whole
+from agewise.checks import as_names, fraction, instance, one_of, positive, truth, whole
 from agewise.errors import InvalidInput
 from agewise.fitting import defaults
 from agewise.fitting.assumptions import check_assumptions
@@ -37,6 +37,9 @@ from agewise.readings.plausibility import find_outliers
 
 Kind = Literal["measured", "periodic", "chain"]
 KINDS: tuple[str, ...] = get_args(Kind)
+
+LARGEST_EPSILON = 700
+"""Targets beyond which e^ε is no float; nothing is private there."""
 
 
 def fit(
@@ -104,6 +107,8 @@ def fit(
         Under the stated adversary, with proven limits, and if the readings are sampled as stated,
         then with probability `confidence` no client's Δ is below the truth in any slot.
     """
+    _refuse_kinds(readings, given, calendar=calendar, knowledge=knowledge)
+    _refuse_numbers(epsilon, worst_limit, most_left_out)
     if states is None:
         states = least_error_states(defaults.STATES, readings.values)
     elif not isinstance(states, States):
@@ -123,9 +128,6 @@ def fit(
         raise InvalidInput(
             "limits, given, ages", f"given with kind {kind}", "kind measured, which has limits"
         )
-    positive("epsilon", epsilon)
-    fraction("worst_limit", worst_limit, with_one=True)
-    fraction("most_left_out", most_left_out, with_zero=True, with_one=True)
     noise = None
     if count_epsilon is not None:
         if given is not None:
@@ -134,7 +136,7 @@ def fit(
         noise = _count_noise(count_epsilon, kind, adversary, states, slots, readings.day)
     codes = states.index(readings.values)
     unusable = dict(readings.quality.left_out)
-    members = {"all": [*readings.entities, *unusable]} if groups is None else dict(groups)
+    members = {"all": (*readings.entities, *unusable)} if groups is None else _groups(groups)
     elsewhere = _in_no_group(members, readings.entities)
     listed = sum(e not in unusable for entities in members.values() for e in entities)
     measure = Measure(
@@ -191,6 +193,23 @@ def fit(
         forgone=find_forgone(problem, parts, measure, factors),
     )
     return replace(fitted, problem=problem.replace(origin=origin(fitted)))
+
+
+def _refuse_kinds(
+    readings: Readings, given: str | None, *, calendar: bool, knowledge: bool
+) -> None:
+    instance("readings", readings, Readings, "Readings", "Read a file with aw.read_readings.")
+    if given is not None:
+        instance("given", given, str, "the name of a column or of kinds of days")
+    truth("calendar", calendar)
+    truth("knowledge", knowledge)
+
+
+def _refuse_numbers(epsilon: float, worst_limit: float, most_left_out: float) -> None:
+    if positive("epsilon", epsilon) > LARGEST_EPSILON:
+        raise InvalidInput("epsilon", epsilon, f"up to {LARGEST_EPSILON}")
+    fraction("worst_limit", worst_limit, with_one=True)
+    fraction("most_left_out", most_left_out, with_zero=True, with_one=True)
 
 
 def _refuse_senseless(
@@ -262,7 +281,7 @@ def _weekly(sampled: Sampled, count_epsilon: float | None) -> Sampled:
             "limits",
             "asymptotic, with count_epsilon",
             "proven",
-            "How weeks differ is not told by noisy counts.",
+            "Noisy counts do not show how weeks differ.",
         )
     return "weeks"
 
@@ -289,6 +308,12 @@ def _classes(
     values = np.where(codes >= 0, states.values[codes], np.nan)
     at = begin + slots - 1
     return find_classes(given, readings, values, at, asymptotic=limits == "asymptotic")
+
+
+def _groups(groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """Entities by client, as they were given."""
+    instance("groups", groups, Mapping, "lists of entities by name of client")
+    return {name: as_names("groups", entities) for name, entities in groups.items()}
 
 
 def _in_no_group(

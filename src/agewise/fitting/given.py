@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, quoted
 from agewise.fitting.laws import FEWEST_DAYS, WEEK, window_starts
 from agewise.process.asymptotic import FEWEST_WEEKS
 from agewise.readings import Readings
@@ -110,7 +110,7 @@ def _column(given: str, readings: Readings, at: NDArray[np.intp]) -> Classes:
     if covariate is None or covariate.name != given:
         raise InvalidInput(
             "given",
-            repr(given),
+            quoted(given),
             f"{', '.join(PUBLIC)}, or a column of the readings",
             did_you_mean(given, PUBLIC)
             or "Columns are read by read_readings(..., covariate=NAME).",

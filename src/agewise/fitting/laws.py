@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
-from agewise.checks import fraction, one_of, positive, whole
+from agewise.checks import fraction, one_of, positive, several, whole
 from agewise.errors import InvalidInput
 from agewise.fitting.defaults import (
     CONFIDENCE,
@@ -198,9 +198,10 @@ def lag_pairs(
 
 def checked_ages(ages: Sequence[int], slots: int) -> tuple[int, ...]:
     """Ages that get a limit: whole slots, each once."""
-    if not ages:
+    given = several("ages", ages, "a list of whole slots")
+    if not given:
         raise InvalidInput("ages", "none", f"one or more, from 1 to {slots - 1} slots")
-    return tuple(sorted({whole("ages", age, 1, slots - 1) for age in ages}))
+    return tuple(sorted({whole("ages", age, 1, slots - 1) for age in given}))
 
 
 def fit_lag_law(

@@ -20,8 +20,8 @@ from agewise.errors import InvalidInput
 from agewise.fitting.defaults import MEMORY
 from agewise.fitting.laws import Codes, fit_chain, fit_periodic, tally
 from agewise.fitting.states import States
-from agewise.privacy.lumped import lumped_epsilon
-from agewise.process import MarkovChain, PeriodicChain, Process
+from agewise.privacy.continual import continual_epsilon
+from agewise.process import LiftedChain, MarkovChain, PeriodicChain
 from agewise.readings import Readings
 
 LOOKS_BACK = 28
@@ -133,7 +133,7 @@ def warm_up(memory: float) -> int:
 class LevelChain:
     """A chain on (level class, state); pair c·S + s is class c, state s. One: first order."""
 
-    process: Process
+    process: MarkovChain | PeriodicChain
     edges: Array
     values: Array
     memory: float
@@ -149,9 +149,9 @@ class LevelChain:
 
     def epsilon(self, classical_epsilon: float) -> float:
         """The claim: of releases in all rounds before, for ever, about the present state."""
-        size = self.values.size
-        groups = np.tile(np.arange(size), self.levels)
-        return lumped_epsilon(self.process, groups, self.values[groups], classical_epsilon)
+        groups = np.tile(np.arange(self.values.size), self.levels)
+        lifted = LiftedChain(self.process, groups, self.values)
+        return continual_epsilon(lifted, 1, classical_epsilon, age=1)
 
     @cached_property
     def foretold(self) -> Array:
@@ -194,7 +194,7 @@ def fit_levels(rounds: Rounds, levels: int, memory: float = MEMORY) -> LevelChai
     )
 
 
-def _chain(pairs: Codes, size: int, per_day: int, levels: int) -> Process:
+def _chain(pairs: Codes, size: int, per_day: int, levels: int) -> MarkovChain | PeriodicChain:
     labels = np.arange(size, dtype=float)
     if levels == 1:
         return fit_chain(pairs, labels) if per_day == 1 else fit_periodic(pairs, labels, per_day)

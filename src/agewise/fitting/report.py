@@ -128,7 +128,7 @@ class Fit:
                 "left out",
                 f"{quality.not_numbers} no numbers, {quality.negative} negative, "
                 f"{quality.off_grid} off the grid, {quality.clock_change} in hours that clocks "
-                f"skip, {quality.duplicates_same} said twice",
+                f"skip, {quality.duplicates_same} repeated",
             ),
             (
                 "kept",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array, nearest_states
-from agewise.checks import finite_array, whole
+from agewise.checks import finite_array, numbers, whole
 from agewise.errors import InvalidInput
 from agewise.process.joint import as_states, in_a_line
 from agewise.readings.plausibility import fence
@@ -108,6 +108,7 @@ def least_error_states(count: int, readings: Array) -> States:
 
 def _seen(readings: Array) -> Array:
     """Readings that there are, outliers left out."""
+    readings = numbers("readings", readings, "numbers, NaN where there are none")
     return finite_array("readings", readings[readings <= fence(readings)], "one number or more")
 
 

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from agewise.errors import InvalidInput
+from agewise.checks import instance
 from agewise.knowledge.filter import Filtered, Heard, filter_heard, filter_rounds
 from agewise.knowledge.knowledge import Asked, Independent, Knowledge
-from agewise.knowledge.level import Level, Levels
+from agewise.knowledge.level import Level, Levels, Reported, Seen
 from agewise.knowledge.measured import Measured
 from agewise.knowledge.moments import Moments, independent_moments
+from agewise.records import call, read_tagged
 
 __all__ = [
     "Asked",
@@ -19,6 +20,8 @@ __all__ = [
     "Levels",
     "Measured",
     "Moments",
+    "Reported",
+    "Seen",
     "filter_heard",
     "filter_rounds",
     "independent_moments",
@@ -29,23 +32,16 @@ __all__ = [
 
 def level_of(entry: dict[str, Any]) -> Level:
     """Return the level that plain data describe, as `Level.to_dict` writes it."""
-    _refuse_unknown("level", entry, ("loading", "correlation"))
-    return Level(entry["loading"], entry["correlation"])
+    return call(
+        Level, instance("level", entry, dict, "a table of loading and correlation"), "level."
+    )
+
+
+KINDS = {"measured": Measured}
+"""What is called with the table of each kind of knowledge."""
 
 
 def measured_of(entry: dict[str, Any]) -> Measured:
     """Return the measured knowledge that plain data describe, as `Measured.to_dict` writes it."""
-    needed = ("kind", "clients", "mean", "factors", "own", "lagged", "days", "assumes")
-    _refuse_unknown("knowledge", entry, needed)
-    if entry["kind"] != "measured":
-        raise InvalidInput("knowledge.kind", repr(entry["kind"]), "measured")
-    return Measured(**{name: entry[name] for name in needed if name != "kind"})
-
-
-def _refuse_unknown(where: str, entry: dict[str, Any], known: tuple[str, ...]) -> None:
-    for name in entry:
-        if name not in known:
-            raise InvalidInput(f"{where}.{name}", "not a known key", "one of " + ", ".join(known))
-    for name in known:
-        if name not in entry:
-            raise InvalidInput(f"{where}.{name}", "missing", "one of " + ", ".join(known))
+    known: Measured = read_tagged("knowledge", entry, KINDS)
+    return known

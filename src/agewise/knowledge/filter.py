@@ -13,8 +13,10 @@ a Kalman filter computes; records need not be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array
 from agewise.checks import finite_array, whole
 from agewise.errors import InvalidInput
-from agewise.knowledge.level import Level
+from agewise.knowledge.level import Level, Levels, Rows
+from agewise.knowledge.passed import Report, covariances
 from agewise.process import MarkovChain
 
 
@@ -41,6 +44,8 @@ class Heard:
     noise: Array  #: variance of the noise of each release
     values: Array | None = None
     release: Array | None = None
+    #: which of them were fresh when they were published: readings as they are, with levels
+    fresh: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)
@@ -48,13 +53,13 @@ class Filtered:
     """What the server makes of all it has heard, and what it loses.
 
     `gains` has a row for each client: what its releases are multiplied by, in their order, and
-    `expected` the mean of each of them. `mean` is what the server expects of the target. `loss` is
+    `expected` their means. `mean` is what the server expects of the target. `loss` is
     the expected squared error, in the unit of the records squared; `nothing_collected` is that of a
     server that publishes the mean it knows.
     """
 
     gains: tuple[Array, ...]
-    expected: tuple[float, ...]
+    expected: tuple[Array, ...]
     mean: float
     loss: float
     nothing_collected: float
@@ -108,6 +113,7 @@ def filter_rounds(
                 float(weights[i]),
                 np.asarray(whole("age", int(ages[i]), 0) + before, dtype=np.int64),
                 np.full(rounds, variances[i]),
+                fresh=np.full(rounds, ages[i] == 0),
             )
             for i, chain in enumerate(chains)
         ],
@@ -118,82 +124,151 @@ def filter_rounds(
 def filter_heard(heard: Sequence[Heard], levels: Sequence[Level] = ()) -> Filtered:
     """Return the best linear estimate of the weighted mean now, from whatever was heard of whom.
 
-    Records follow their chains under the stationary law; `levels` move those of all clients. Cost
-    grows with the clients times the cube of their releases, and of the slots these are from.
+    Records follow their chains under the stationary law; `levels` move those of all clients, and
+    are reported as far as the clip lets them pass. Cost grows with the clients times the cube of
+    their releases, and of the slots these are from.
 
     Guarantees
         No other linear estimate from these releases loses less, under the model given; never more
         than `nothing_collected`.
     """
-    times, place = np.unique(
-        np.concatenate([[0], *(one.ago for one in heard)]).astype(np.int64), return_inverse=True
-    )
-    roots = [_root(level, times) for level in levels]
-    factors = sum(root.shape[1] for root in roots)
-    shared, left = np.eye(factors), np.zeros(factors)
-    common, nothing, loss, mean = np.zeros(factors), 0.0, 0.0, 0.0
-    alone, moved, expected, start = [], [], [], 1
-    for i, one in enumerate(heard):
-        rows = place[start : start + len(one.ago)]
-        start += len(one.ago)
-        moves = [level.loading_of(i) * root for level, root in zip(levels, roots, strict=True)]
-        factor = np.concatenate([np.zeros((len(times), 0)), *moves], axis=1)
-        variance, between, towards, told, now = _covariances(one)
+    shared = _Shared.of(heard, levels)
+    size = len(shared.covariance)
+    held, left = np.eye(size), shared.target.copy()
+    nothing, loss, mean = 0.0, 0.0, 0.0
+    alone, moved = [], []
+    expected: list[Array] = []
+    for place, one in enumerate(heard):
+        variance, between, towards, told, now = _covariances(one, shared.reports(place))
+        factor = shared.factor(place, one.chain.stationary)
         power = between / one.samples + np.diag(one.noise)
         cross = one.weight * towards / one.samples
-        solved = np.linalg.solve(power, np.column_stack([cross, factor[rows]]))
+        solved = np.linalg.solve(power, np.column_stack([cross, factor]))
         alone.append(solved[:, 0])
         moved.append(solved[:, 1:])
-        shared += factor[rows].T @ solved[:, 1:]
-        left += one.weight * factor[place[0]] - factor[rows].T @ solved[:, 0]
-        common += one.weight * factor[place[0]]
+        held += factor.T @ solved[:, 1:] @ shared.covariance
+        left -= factor.T @ solved[:, 0]
         own = one.weight**2 * variance / one.samples
         nothing, loss = nothing + own, loss + own - float(cross @ solved[:, 0])
         expected.append(told)
         mean += one.weight * now
-    unknown = np.linalg.solve(shared, left)
+    unknown = shared.covariance @ np.linalg.solve(held, left)
     return Filtered(
         tuple(gain + rest @ unknown for gain, rest in zip(alone, moved, strict=True)),
         tuple(expected),
         mean,
         max(0.0, loss + float(left @ unknown)),
-        nothing + float(common @ common),
+        nothing + float(shared.target @ shared.covariance @ shared.target),
     )
 
 
-def _covariances(one: Heard) -> tuple[float, Array, Array, float, float]:
-    """Of one record: its variance now, covariances of what is released, with now; both means."""
+@dataclass(frozen=True)
+class _Shared:
+    """What clients share: covariances `[R, R]` of the rows of all reports.
+
+    `target` `[R]` is how the weighted mean moves with each of them, and `starts` where each
+    client's releases begin among the entries of `rows`.
+    """
+
+    rows: Rows | None
+    covariance: Array
+    target: Array
+    starts: NDArray[np.int64]
+
+    @staticmethod
+    def of(heard: Sequence[Heard], levels: Sequence[Level]) -> _Shared:
+        counts = [len(one.ago) for one in heard]
+        starts = np.cumsum([0, *counts])
+        if not levels or not sum(counts):
+            loads = _loadings(heard, levels)
+            target = np.array([one.weight for one in heard]) @ loads
+            return _Shared(None, np.eye(len(levels)), target, starts)
+        loads = _loadings(heard, levels)
+        for one in heard:
+            if one.values is not None and not np.array_equal(one.values, one.chain.states):
+                raise InvalidInput("values", "others than the states", "the states, with levels")
+        who = np.repeat(np.arange(len(heard)), counts)
+        fresh = [np.zeros(len(one.ago), bool) if one.fresh is None else one.fresh for one in heard]
+        states = [tuple(one.chain.states.tolist()) for one in heard]
+        rows = Rows.of(
+            Levels(tuple(levels)),
+            [states[place] for place in who.tolist()],
+            loads[who],
+            np.concatenate([one.ago for one in heard]),
+            np.concatenate(fresh),
+        )
+        covariance = rows.covariance()
+        target = np.zeros(len(covariance))
+        target[: len(levels)] = np.array([one.weight for one in heard]) @ loads
+        return _Shared(rows, covariance, target, starts)
+
+    def _which(self, client: int) -> list[int]:
+        """The reports of a client's releases."""
+        if self.rows is None:
+            return []
+        own: list[int] = self.rows.which[self.starts[client] : self.starts[client + 1]].tolist()
+        return own
+
+    def factor(self, client: int, law: Array) -> Array:
+        """How each release of a client moves with the rows, `[releases, R]`."""
+        count = int(self.starts[client + 1] - self.starts[client])
+        result = np.zeros((count, len(self.covariance)))
+        if self.rows is not None:
+            for release, place in enumerate(self._which(client)):
+                result[release, self.rows.places[place]] = law
+        return result
+
+    def reports(self, client: int) -> _Reports:
+        """What a client reports in its releases, and how these move together, own states given."""
+        rows, which = self.rows, self._which(client)
+
+        def together(one: int, other: int) -> Array | float:
+            if rows is None:
+                return 0.0
+            first, second = which[one], which[other]
+            among = rows.correlation(first, second)
+            return covariances(rows.reports[first], rows.reports[second], among)
+
+        return [] if rows is None else [rows.reports[place] for place in which], together
+
+
+_Reports = tuple[list[Report], Callable[[int, int], Array | float]]
+
+
+def _loadings(heard: Sequence[Heard], levels: Sequence[Level]) -> Array:
+    each = [[level.loading_of(place) for level in levels] for place in range(len(heard))]
+    return np.array(each, float).reshape(len(heard), len(levels))
+
+
+def _covariances(one: Heard, given: _Reports) -> tuple[float, Array, Array, Array, float]:
+    """Of one record, but for what is shared: its variance now, covariances of releases, with now.
+
+    And the means of both.
+    """
+    reports, together = given
     chain, law = one.chain, one.chain.stationary
     values = chain.states if one.values is None else one.values
     release = values if one.release is None else one.release
-    now, told = float(law @ values), float(law @ release)
+    shown = [report.mean for report in reports] or [release] * len(one.ago)
+    now = float(law @ values)
+    told: Array = np.array([law @ each for each in shown])
     lags = np.abs(np.subtract.outer(one.ago, one.ago)).astype(np.int64)
-    wanted = np.unique(np.concatenate([lags.ravel(), one.ago.astype(np.int64)]))
-    weighted = law * (release - told)
-    pairs = np.column_stack([release - told, values - now])
-    between, before = {}, 0
-    for lag in wanted.tolist():
-        pairs = chain.steps(lag - before) @ pairs if lag > before else pairs
-        before = lag
-        between[lag] = weighted @ pairs
-    own = np.array([[between[lag][0] for lag in row] for row in lags.tolist()])
-    towards = np.array([between[lag][1] for lag in one.ago.astype(np.int64).tolist()])
+    kernels, kernel, before = {}, np.eye(law.size), 0
+    for lag in np.unique(np.concatenate([lags.ravel(), one.ago])).tolist():
+        kernel = kernel @ chain.steps(lag - before) if lag > before else kernel
+        before, kernels[lag] = lag, law[:, None] * (kernel - law)
+    known: dict[Any, float] = {}
+    own = np.empty(lags.shape)
+    for i, j in itertools.combinations_with_replacement(range(len(lags)), 2):
+        first, then = (i, j) if one.ago[i] >= one.ago[j] else (j, i)
+        lag = int(lags[i, j])
+        key = lag, bool(reports) and (reports[first].fresh, reports[then].fresh)
+        if key not in known:
+            both = np.outer(shown[first], shown[then]) + together(first, then)
+            known[key] = float((kernels[lag] * both).sum())
+        own[i, j] = own[j, i] = known[key]
+    towards: Array = np.array(
+        [each @ kernels[int(ago)] @ values for each, ago in zip(shown, one.ago, strict=True)]
+    )
     variance = float(law @ (values - now) ** 2)
-    return variance, own.reshape(len(lags), len(lags)), towards, told, now
-
-
-def _root(level: Level, times: NDArray[np.int64]) -> Array:
-    """A root of the correlations of a level between moments so many slots ago."""
-    apart = np.abs(np.subtract.outer(times, times))
-    if isinstance(level.correlation, tuple):
-        if apart.max() >= len(level.correlation):
-            raise InvalidInput(
-                "level.correlation",
-                f"{len(level.correlation)} lags",
-                f"one number, or {apart.max() + 1}: one per lag up to the first round",
-            )
-        matrix = np.array(level.correlation)[apart]
-    else:
-        matrix = np.power(level.correlation, apart)
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0)))
+    return variance, own, towards, told, now

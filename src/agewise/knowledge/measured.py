@@ -3,23 +3,51 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from pydantic import Field
 
 from agewise.arrays import Array, frozen
-from agewise.checks import finite_array, whole
-from agewise.errors import InvalidInput
+from agewise.checks import finite_array, numbers
+from agewise.errors import InvalidInput, quoted
 from agewise.knowledge.knowledge import Asked
 from agewise.knowledge.moments import Moments
+from agewise.records import WHOLE, OneLine, Read, list_of, plain, record
 from agewise.report.tables import counted
 
 ROOM = 1e-8
 """How far below zero an eigenvalue may be by rounding, relative to the largest."""
 
 
+def _names(given: Any) -> tuple[str, ...]:
+    named = isinstance(given, Sequence) and not isinstance(given, str)
+    if not named or not all(isinstance(name, str) for name in given):
+        raise InvalidInput("", quoted(given), "a list of names")
+    return tuple(given)
+
+
+def _array(shape: str, depth: int) -> Read:
+    """How an array is read whose entries are all finite; of none there is nothing to check."""
+
+    def read(given: Any) -> Array:
+        if not np.size(numbers("", given, shape)):
+            return np.zeros(0)
+        return frozen(finite_array("", given, shape))
+
+    return Read(read, lambda: list_of(depth))
+
+
+Names = Annotated[Sequence[str], Read(_names, lambda: list_of(1, {"type": "string"}))]
+Means = Annotated[Array, _array("numbers [clients, slots, states]", 3)]
+Factors = Annotated[Array, _array("numbers [clients, slots, states, F]", 4)]
+Covariances = Annotated[Array, _array("numbers", 4)]
+Days = Annotated[int, Field(ge=2, le=2**53), WHOLE]
+
+
+@record
 class Measured:
     """Means and covariances of the share of a client's records in each state, by slot.
 
@@ -30,25 +58,28 @@ class Measured:
     how many days they come from, and `assumes` says in words what that takes for granted.
     """
 
-    kind = "measured"
+    clients: Names
+    """Their names, in the order of the problem."""
+    mean: Means
+    """The mean share of each state, by client and slot."""
+    factors: Factors
+    """How shares move with each common factor, by client and slot."""
+    own: Covariances
+    """Covariances of what is left."""
+    lagged: Covariances
+    """The same between each slot and the aggregation slot."""
+    days: Days
+    """How many days they come from."""
+    assumes: OneLine = ""
+    """What that takes for granted."""
+    kind: ClassVar[str] = "measured"
 
-    def __init__(
-        self,
-        clients: Sequence[str],
-        mean: ArrayLike,
-        factors: ArrayLike,
-        own: ArrayLike,
-        lagged: ArrayLike,
-        days: int,
-        assumes: str = "",
-    ) -> None:
-        named = isinstance(clients, Sequence) and not isinstance(clients, str)
-        if not named or not all(isinstance(name, str) for name in clients):
-            raise InvalidInput("knowledge.clients", repr(clients), "a list of names")
-        if not isinstance(assumes, str) or len(assumes.splitlines()) > 1:
-            raise InvalidInput("knowledge.assumes", repr(assumes), "one line of text")
-        self.clients = tuple(clients)
-        self.mean = frozen(finite_array("knowledge.mean", mean, "numbers [clients, slots, states]"))
+    @staticmethod
+    def called(name: str, given: Mapping[str, Any]) -> str:  # noqa: ARG004
+        """What messages call a field."""
+        return f"knowledge.{name}"
+
+    def __post_init__(self) -> None:
         if self.mean.ndim != 3 or len(self.mean) != len(self.clients):
             raise InvalidInput(
                 "knowledge.mean",
@@ -56,20 +87,11 @@ class Measured:
                 f"[clients, slots, states], for {len(self.clients)} clients",
             )
         shape, states = self.mean.shape, self.mean.shape[2]
-        empty = np.size(factors) == 0
-        loadings = (
-            np.zeros((*shape, 0))
-            if empty
-            else finite_array("knowledge.factors", factors, "numbers [clients, slots, states, F]")
-        )
-        self.factors = frozen(_shaped("factors", loadings, (*shape, loadings.shape[-1])))
-        square = (*shape, states)
-        self.own, self.lagged = (
-            frozen(_shaped(name, finite_array(f"knowledge.{name}", given, "numbers"), square))
-            for name, given in (("own", own), ("lagged", lagged))
-        )
-        self.days = whole("knowledge.days", days, 2)
-        self.assumes = assumes
+        if not self.factors.size:
+            object.__setattr__(self, "factors", frozen(np.zeros((*shape, 0))))
+        _refuse_other_shape("factors", self.factors, (*shape, self.factors.shape[-1]))
+        for name in ("own", "lagged"):
+            _refuse_other_shape(name, getattr(self, name), (*shape, states))
         if self.factors.shape[-1] >= self.days:
             raise InvalidInput(
                 "knowledge.factors",
@@ -78,10 +100,14 @@ class Measured:
                 "Use fewer factors, or more days.",
             )
         self._check_covariances()
-        text = hashlib.sha256(repr((self.clients, self.days, assumes)).encode())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the exact values, and of what they rest on."""
+        text = hashlib.sha256(repr((self.clients, self.days, self.assumes)).encode())
         for array in (self.mean, self.factors, self.own, self.lagged):
             text.update(array.tobytes())
-        self.fingerprint = text.hexdigest()
+        return text.hexdigest()
 
     def _check_covariances(self) -> None:
         present = np.broadcast_to(self.own[:, -1:], self.own.shape)
@@ -169,19 +195,9 @@ class Measured:
 
     def to_dict(self) -> dict[str, Any]:
         """The knowledge as plain data."""
-        return {
-            "kind": self.kind,
-            "clients": list(self.clients),
-            "mean": self.mean.tolist(),
-            "factors": self.factors.tolist(),
-            "own": self.own.tolist(),
-            "lagged": self.lagged.tolist(),
-            "days": self.days,
-            "assumes": self.assumes,
-        }
+        return {"kind": self.kind, **plain(self)}
 
 
-def _shaped(name: str, array: Array, shape: tuple[int, ...]) -> Array:
+def _refuse_other_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
     if array.shape != shape:
         raise InvalidInput(f"knowledge.{name}", f"of shape {array.shape}", f"shape {shape}")
-    return array

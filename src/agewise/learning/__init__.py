@@ -1,14 +1,13 @@
 """What a client learns from its records and releases."""
 
-from dataclasses import fields
 from typing import Any
 
-from agewise.errors import InvalidInput
 from agewise.learning.fit_logistic import PrivateFit, fit_logistic
 from agewise.learning.histogram import Histogram, Shares
 from agewise.learning.labelled import Labelled
 from agewise.learning.learner import (
     ESTIMATORS,
+    ODD,
     Accuracy,
     Estimator,
     Learner,
@@ -22,7 +21,9 @@ from agewise.learning.learner import (
     mean_rounding,
     release_step,
     release_table,
+    reports,
     sensitivities,
+    under_levels,
 )
 from agewise.learning.logistic import Logistic, LogisticModel, Progress
 from agewise.learning.mean import Mean
@@ -30,10 +31,12 @@ from agewise.learning.ridge import Ridge
 from agewise.learning.ridge_model import RidgeModel
 from agewise.learning.ridge_records import fit_ridge
 from agewise.learning.statistics import Statistics
+from agewise.records import Numbers, Rows, Words, read_tagged, tagged_schema
 
 __all__ = [
     "ESTIMATORS",
     "LEARNED",
+    "ODD",
     "Accuracy",
     "Estimator",
     "Histogram",
@@ -58,10 +61,13 @@ __all__ = [
     "guarded_sensitivities",
     "judged",
     "learner_of",
+    "learner_schema",
     "mean_rounding",
     "release_step",
     "release_table",
+    "reports",
     "sensitivities",
+    "under_levels",
 ]
 
 LEARNED = {
@@ -73,54 +79,30 @@ LEARNED = {
 }
 """What each kind of learner releases, in words."""
 
-KINDS: dict[str, tuple[type[Any], dict[str, str], tuple[str, ...]]] = {
-    "mean": (Mean, {}, ()),
-    "histogram": (Histogram, {}, ()),
-    "statistics": (
-        Statistics,
-        {"table": "one row of numbers per state"},
-        ("counts", "names"),
-    ),
-    "ridge": (
-        Ridge,
-        {"features": "one row of numbers per state", "labels": "one number per state"},
-        ("penalty", "names", "reference"),
-    ),
-    "logistic": (
-        Logistic,
-        {"features": "one row of numbers per state", "labels": "one class per state"},
-        ("clip", "rate", "penalty", "coefficients", "names", "norm", "progress"),
-    ),
+
+def _statistics(
+    table: Rows, counts: Numbers | None = None, names: Words | None = None
+) -> Statistics:
+    """As a scenario file says it, where `rows` are a table."""
+    return Statistics(table, counts, names)
+
+
+KINDS: dict[str, Any] = {
+    "mean": Mean,
+    "histogram": Histogram,
+    "statistics": _statistics,
+    "ridge": Ridge,
+    "logistic": Logistic,
 }
-"""The class of each kind, what it needs, in its order, and what else it takes by name."""
+"""What is called with the table of each kind of learner."""
 
 
 def learner_of(entry: dict[str, Any]) -> Learner:
     """Return the learner that plain data describe, as `Learner.to_dict` writes it."""
-    given = dict(entry)
-    kind = given.pop("kind", None)
-    if kind not in KINDS:
-        raise InvalidInput("learner.kind", repr(kind), "one of " + ", ".join(KINDS))
-    make, needed, others = KINDS[kind]
-    for name in given:
-        if name not in (*needed, *others):
-            raise InvalidInput(f"learner.{name}", "not a known key", f"those of {kind}")
-    for name, what in needed.items():
-        if name not in given:
-            raise InvalidInput(f"learner.{name}", "missing", what)
-    if kind == "logistic":
-        return _logistic(given)
-    first = [given.pop(name) for name in needed]
-    learner: Learner = make(*first, **given)
+    learner: Learner = read_tagged("learner", entry, KINDS)
     return learner
 
 
-def _logistic(given: dict[str, Any]) -> Logistic:
-    told = given.pop("progress", None)
-    progress = None
-    if told is not None:
-        names = [one.name for one in fields(Progress)]
-        if not isinstance(told, dict) or set(told) != set(names):
-            raise InvalidInput("learner.progress", repr(told), "a table of " + ", ".join(names))
-        progress = Progress(**told)
-    return Logistic(**given, progress=progress)
+def learner_schema() -> dict[str, Any]:
+    """What editors are told of the table of a learner."""
+    return tagged_schema(KINDS, LEARNED)

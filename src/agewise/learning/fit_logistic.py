@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from agewise.arrays import Array
 from agewise.checks import finite_array, positive, whole
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, quoted
 from agewise.learning.logistic import (
     LogisticModel,
     Progress,
@@ -90,7 +90,7 @@ def fit_logistic(
     held = positive("penalty", penalty) if penalty != 0 else 0.0
     words = tuple(names or [f"x{k + 1}" for k in range(inputs.shape[1] - 1)])
     if len(words) != inputs.shape[1] - 1:
-        raise InvalidInput("names", repr(words), f"{inputs.shape[1] - 1} words, one per feature")
+        raise InvalidInput("names", quoted(words), f"{inputs.shape[1] - 1} words, one per feature")
     reach = 2 * longest / size * (1 + 8 * (width + 8) * _ULP) + 8 * width * np.spacing(longest)
     shared = reach * (1 if norm == 1 else math.sqrt(count) * (1 + 4 * _ULP))
     each = target / count * (1 - 4 * _ULP) if norm == 1 else target
@@ -122,7 +122,7 @@ def _checked_records(
         raise InvalidInput("features", f"of shape {rows.shape}", "one row of numbers per record")
     known = tuple(classes)
     if len(known) < 2 or len(set(known)) < len(known):
-        raise InvalidInput("classes", repr(known), "2 or more, all different")
+        raise InvalidInput("classes", quoted(known), "2 or more, all different")
     given = np.asarray(labels)
     if given.shape != (len(rows),):
         raise InvalidInput("labels", f"of shape {given.shape}", f"{len(rows)}, one per record")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
 from agewise.learning.learner import Accuracy
+from agewise.records import record
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ class Shares:
         return self.states[min(place, len(self.states) - 1)]
 
 
-@dataclass(frozen=True)
+@record
 class Histogram:
     """The share of the records in each state of the process; every client has the same states."""
 
-    kind: Literal["histogram"] = "histogram"  #: its name in scenarios and messages
+    kind: ClassVar[str] = "histogram"
     whole: ClassVar[bool] = True
 
     def table(self, states: Array) -> Array:

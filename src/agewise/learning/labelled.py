@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
-from agewise.checks import finite_array
-from agewise.errors import InvalidInput
+from agewise.checks import finite_array, several
+from agewise.errors import InvalidInput, quoted
+from agewise.records import Read, Rows, Words, list_of, record
 
 LARGEST_ENTRY = 1e30
 """Losses are of the fourth order in the entries; beyond this floats overflow."""
@@ -18,7 +19,11 @@ LEAST_RANGE = 1e-9
 """A feature that varies by less than this share of its size is constant, but for rounding."""
 
 
-@dataclass(frozen=True)
+Labels = Annotated[ArrayLike, Read(lambda given: given, lambda: list_of(1, {}))]
+"""Numbers, or words for classes; whoever takes them checks that."""
+
+
+@record
 class Labelled:
     """Row k of `features` `[S, p]` and `labels[k]` are what the k-th state of a process stands for.
 
@@ -26,9 +31,10 @@ class Labelled:
     ...). No column may be constant: models add their own intercept.
     """
 
-    features: ArrayLike
-    labels: ArrayLike  #: one per state
-    names: Sequence[str] | None = None
+    features: Rows
+    labels: Labels
+    """One per state."""
+    names: Words | None = None
 
     def __post_init__(self) -> None:
         rows = checked_matrix("features", self.features)
@@ -83,9 +89,9 @@ class Labelled:
         if not exact:
             columns.append((wanted, self.targets))
         distance = np.zeros((len(given), len(self.rows)))
-        for record, state in columns:
+        for own, state in columns:
             width = float(np.ptp(state)) or 1.0
-            distance += ((record[:, None] - state) / width) ** 2
+            distance += ((own[:, None] - state) / width) ** 2
         if exact:
             distance[wanted[:, None] != self.targets] = np.inf
         return np.asarray(distance.argmin(axis=1), dtype=np.intp)
@@ -146,7 +152,8 @@ def checked_names(names: Sequence[str] | None, width: int) -> tuple[str, ...] | 
     """Names of features, all different; None stays None."""
     if names is None:
         return None
-    words = (names,) if isinstance(names, str) else tuple(names)
+    allowed = f"{width} different words, one per feature"
+    words = (names,) if isinstance(names, str) else several("names", names, allowed)
     if len(words) != width or not all(isinstance(n, str) for n in words) or len(set(words)) < width:
-        raise InvalidInput("names", repr(words), f"{width} different words, one per feature")
+        raise InvalidInput("names", quoted(words), allowed)
     return words

@@ -33,6 +33,7 @@ class Accuracy:
     error: Array
 
 
+@runtime_checkable
 class Learner(Protocol):
     """Maps each state of a record to a vector φ; clients release the mean of it over their records.
 
@@ -171,25 +172,76 @@ def guarded_sensitivities(
     return np.asarray(sensitivities(guard, samples, 1) + rounded)
 
 
-def average(records: ArrayLike, states: Array, release: Array, samples: int) -> tuple[Array, int]:
-    """Return the mean `[d]` of `release` `[S, d]` over records, and how many were moved to a state.
+def reports(readings: Array, states: Array, release: Array, *, as_read: bool = False) -> Array:
+    """Return what each reading counts for `[k, d]`: `release` `[S, d]` of its nearest state.
+
+    `as_read`: the reading itself, within the range of the states.
+
+    Guarantees
+        Whatever a reading says, its row is within the range of the rows of `release`.
+    """
+    if as_read:
+        return np.asarray(np.clip(readings, states.min(), states.max())[:, None])
+    return np.asarray(release[nearest_states(readings, states)])
+
+
+def under_levels(states: Array, release: Array) -> Array:
+    """Return what states may count for `[G, S, d]` once a level has moved records between them.
+
+    One table for each way in which a common shift takes states to nearest states. Two states can be
+    further apart there than by themselves: 20 and 50 of (20, 50, 100, 200) are reported as 100 and
+    200 where the shift is 100.
+
+    Guarantees
+        Every table that some shift makes is among them, but for shifts at which two records reach
+        a border at once up to rounding: those have probability 0.
+    """
+    order = np.sort(states)
+    borders = (order[1:] + order[:-1]) / 2
+    turning = np.unique(np.subtract.outer(borders, states))
+    if turning.size == 0:
+        return release[None]
+    edges = np.concatenate([[turning[0] - 1], turning, [turning[-1] + 1]])
+    shifts = (edges[1:] + edges[:-1]) / 2
+    places = nearest_states(np.add.outer(shifts, states), states)
+    return np.asarray(release[np.unique(places, axis=0)])
+
+
+ODD = 5.0
+"""Standard deviations of a level beyond which it does not explain where a reading is."""
+
+
+def average(
+    records: ArrayLike,
+    states: Array,
+    release: Array,
+    samples: int,
+    *,
+    as_read: bool = False,
+    spread: float = 0.0,
+) -> tuple[Array, int]:
+    """Return the mean `[d]` of `reports` over records, and how many were moved too far for that.
+
+    That is further than five times `spread`, the standard deviation of what moves readings away
+    from states; where nothing does, at all.
 
     `samples` is the number of records that the noise was set for; any other number is refused,
     since a shorter batch would let each record count for more.
 
     Guarantees
-        Every record counts as the nearest state (the lower of two equally near), so whatever a
-        record says, it moves the result by at most `sensitivities(release, samples)`. The sums are
-        exact and rounded once.
+        Every record counts as the nearest state (the lower of two equally near), or `as_read` for
+        itself within the range of the states, so whatever a record says, it moves the result by at
+        most `sensitivities(release, samples)`. The sums are exact and rounded once.
     """
     values = finite_array("records", records, "one or more finite numbers").ravel()
     if values.size != whole("samples", samples, 1):
         raise InvalidInput("records", f"{values.size} records", f"{samples}, as planned")
     if release.shape[:1] != states.shape:
         raise InvalidInput("release", f"of shape {release.shape}", f"{states.size} rows")
-    place = nearest_states(values, states)
-    moved = int((states[place] != values).sum())
-    sums = [math.fsum(column) for column in release[place].T.tolist()]
+    rows = reports(values, states, release, as_read=as_read)
+    shown = reports(values, states, states[:, None], as_read=as_read)[:, 0]
+    moved = int((np.abs(shown - values) > ODD * spread).sum())
+    sums = [math.fsum(column) for column in rows.T.tolist()]
     return np.array(sums) / values.size, moved
 
 

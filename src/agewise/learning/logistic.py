@@ -6,22 +6,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from agewise.arrays import Array
 from agewise.checks import finite_array, positive, whole
 from agewise.errors import InvalidInput
-from agewise.learning.labelled import Labelled
+from agewise.learning.labelled import Labelled, Labels
 from agewise.learning.learner import Accuracy
+from agewise.records import Numbers, Positive, Rows, Words, call, plain
 
 LARGEST_COEFFICIENT = 1e100
 """Coefficients are multiplied by features; beyond this floats overflow."""
 PENALTY = 0.01
 """What half the squared length of the coefficients counts beside the loss, unless said."""
 _ULP = float(np.finfo(float).eps)
+Size = Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -168,33 +171,34 @@ class Logistic:
     coefficients: tuple[float, ...] | None
     norm: Literal[1, 2]
     progress: Progress | None
-    kind: Literal["logistic"]  #: its name in scenarios and messages
+    kind: ClassVar[str] = "logistic"
 
     def __init__(
         self,
-        features: ArrayLike,
-        labels: ArrayLike,
-        clip: float = 1.0,
-        rate: float | None = None,
-        penalty: float = PENALTY,
-        coefficients: ArrayLike | None = None,
-        names: Sequence[str] | None = None,
+        features: Rows,
+        labels: Labels,
+        clip: Positive = 1.0,
+        rate: Positive | None = None,
+        penalty: Size = PENALTY,
+        coefficients: Numbers | None = None,
+        names: Words | None = None,
         norm: Literal[1, 2] = 1,
         progress: Progress | None = None,
     ) -> None:
         known = Labelled(features, labels, names)
         if len(known.classes) < 2:
             raise InvalidInput("labels", f"{known.classes[0]!r} only", "2 classes or more")
-        if norm not in (1, 2):
+        if isinstance(norm, np.ndarray) or norm not in (1, 2):
             raise InvalidInput("norm", norm, "1 or 2", "1 fits Laplace noise, 2 Gaussian noise.")
-        self._set("kind", "logistic")
         self._set("known", known)
         self._set("clip", positive("clip", clip))
         self._set("rate", None if rate is None else positive("rate", rate))
-        self._set("penalty", positive("penalty", penalty) if penalty != 0 else 0.0)
+        self._set("penalty", positive("penalty", penalty, with_zero=True))
         self._set("norm", norm)
         start = None if coefficients is None else self._checked("coefficients", coefficients)
         self._set("coefficients", start)
+        if isinstance(progress, dict):  # of a file
+            progress = call(Progress, progress, "progress.")
         self._set("progress", None if progress is None else self._checked_progress(progress))
 
     def _set(self, name: str, value: object) -> None:
@@ -335,26 +339,8 @@ class Logistic:
         return [f"{label}: {name}" for label in self._classes for name in inputs]
 
     def to_dict(self) -> dict[str, Any]:
-        plain: dict[str, Any] = {
-            "kind": "logistic",
-            "features": self.known.rows.tolist(),
-            "labels": self.known.targets.tolist(),
-            "clip": self.clip,
-            "penalty": float(self.penalty),
-            "norm": self.norm,
-        }
-        if self.rate is not None:
-            plain["rate"] = self.rate
-        if self.coefficients is not None:
-            plain["coefficients"] = list(self.coefficients)
-        if self.known.names is not None:
-            plain["names"] = list(self.known.names)
-        if self.progress is not None:
-            plain["progress"] = {
-                name: list(value) if isinstance(value, tuple) else value
-                for name, value in vars(self.progress).items()
-            }
-        return plain
+        own = plain(self)
+        return {"kind": self.kind, **own.pop("known"), **own}
 
 
 def average_share(number: int) -> float:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
 from agewise.arrays import Array
 from agewise.learning.learner import Accuracy
+from agewise.records import record
 
 
-@dataclass(frozen=True)
+@record
 class Mean:
     """The mean of the records' values; the paper's learner."""
 
-    kind: Literal["mean"] = "mean"  #: its name in scenarios and messages
+    kind: ClassVar[str] = "mean"
 
     def table(self, states: Array) -> Array:
         return states[:, None]

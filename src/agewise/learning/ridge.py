@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from agewise.arrays import Array, frozen
 from agewise.checks import finite_array, positive
 from agewise.errors import InvalidInput
-from agewise.learning.labelled import Labelled
+from agewise.learning.labelled import Labelled, Labels
 from agewise.learning.learner import Accuracy
 from agewise.learning.ridge_model import RidgeModel, Scaling, entries, entry_names, solve, unpack
+from agewise.records import Numbers, Positive, Rows, Words, plain
 
 PENALTY = 1e-3
 """What the squared size of the scaled slopes adds to the loss, if nothing is said."""
@@ -37,15 +36,15 @@ class Ridge:
     known: Labelled
     penalty: float
     reference: tuple[float, ...] | None
-    kind: ClassVar[Literal["ridge"]] = "ridge"
+    kind: ClassVar[str] = "ridge"
 
     def __init__(
         self,
-        features: ArrayLike,
-        labels: ArrayLike,
-        penalty: float = PENALTY,
-        names: Sequence[str] | None = None,
-        reference: ArrayLike | None = None,
+        features: Rows,
+        labels: Labels,
+        penalty: Positive = PENALTY,
+        names: Words | None = None,
+        reference: Numbers | None = None,
     ) -> None:
         """Take the features `[S, p]` and the label `[S]` of each state, and names of features."""
         known = Labelled(features, labels, names)
@@ -111,20 +110,11 @@ class Ridge:
         return entry_names(self.known.feature_names)
 
     def to_dict(self) -> dict[str, Any]:
-        plain: dict[str, Any] = {
-            "kind": "ridge",
-            "features": self.known.rows.tolist(),
-            "labels": self._labels.tolist(),
-            "penalty": self.penalty,
-        }
-        if self.known.names is not None:
-            plain["names"] = list(self.known.names)
-        if self.reference is not None:
-            plain["reference"] = list(self.reference)
-        return plain
+        own = plain(self)
+        return {"kind": self.kind, **own.pop("known"), **own}
 
 
-def _shares(given: ArrayLike | None, size: int) -> tuple[float, ...] | None:
+def _shares(given: Numbers | None, size: int) -> tuple[float, ...] | None:
     if given is None:
         return None
     shares = finite_array("reference", given, f"{size} shares, one per state")

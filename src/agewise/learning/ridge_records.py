@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from agewise.arrays import Array
 from agewise.checks import finite_array, fraction, positive
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, quoted
 from agewise.learning.labelled import checked_matrix, checked_names
 from agewise.learning.learner import Accuracy
 from agewise.learning.ridge import PENALTY
@@ -138,7 +138,7 @@ def _bounds(field: str, given: tuple[ArrayLike, ArrayLike], width: int) -> tuple
     except (TypeError, ValueError) as error:
         if isinstance(error, InvalidInput):
             raise
-        raise InvalidInput(field, repr(given), allowed) from None
+        raise InvalidInput(field, quoted(given), allowed) from None
     if not (low < high).all():
-        raise InvalidInput(field, repr(given), allowed, "Take them from what is publicly known.")
+        raise InvalidInput(field, quoted(given), allowed, "Take them from what is publicly known.")
     return low, high

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from agewise.arrays import Array
-from agewise.checks import finite_array
-from agewise.errors import InvalidInput
+from agewise.checks import as_names, finite_array
+from agewise.errors import InvalidInput, quoted
 from agewise.learning.learner import Accuracy, checked_table
+from agewise.records import Numbers, Rows, Words, plain, record
 
 LARGEST = 1e100
 """Entries are squared; beyond this floats overflow."""
 
 
-@dataclass(frozen=True)
+@record
 class Statistics:
     """The mean over the records of `table[state]`, a vector of any kind; one row per state.
 
@@ -25,10 +24,11 @@ class Statistics:
     they are called.
     """
 
-    rows: ArrayLike  #: the table: one row of numbers per state
-    counts: ArrayLike | None = None
-    names: tuple[str, ...] | None = None
-    kind: Literal["statistics"] = "statistics"  #: its name in scenarios and messages
+    rows: Rows
+    """The table: one row of numbers per state."""
+    counts: Numbers | None = None
+    names: Words | None = None
+    kind: ClassVar[str] = "statistics"
 
     def __post_init__(self) -> None:
         table = finite_array("table", self.rows, "one row of finite numbers per state")
@@ -46,9 +46,9 @@ class Statistics:
                 )
             object.__setattr__(self, "counts", tuple(counts.tolist()))
         if self.names is not None:
-            names = tuple(self.names)
-            if len(names) != table.shape[1] or not all(isinstance(n, str) for n in names):
-                raise InvalidInput("names", repr(names), f"{table.shape[1]} words")
+            names = as_names("names", self.names)
+            if len(names) != table.shape[1]:
+                raise InvalidInput("names", quoted(names), f"{table.shape[1]} words")
             object.__setattr__(self, "names", names)
 
     def table(self, states: Array) -> Array:
@@ -73,9 +73,5 @@ class Statistics:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        plain: dict[str, Any] = {"kind": "statistics", "table": [list(r) for r in self.rows]}  # type: ignore[union-attr,arg-type]
-        if self.counts is not None:
-            plain["counts"] = list(self.counts)  # type: ignore[arg-type]
-        if self.names is not None:
-            plain["names"] = list(self.names)
-        return plain
+        own = plain(self)
+        return {"kind": self.kind, "table": own.pop("rows"), **own}

@@ -12,14 +12,13 @@ from agewise.checks import finite_array, one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.learning import Estimator
 from agewise.mechanism import Laplace
-from agewise.mixing import MIXINGS, Method, checked_batch
+from agewise.mixing import MIXINGS, Method, ageing, checked_batch
+from agewise.privacy.ageing import ROWS_OFF, hockey_sticks, sharp_inverse
 from agewise.privacy.calibration import Rule, sensitivities
-from agewise.privacy.sharp import ROWS_OFF, hockey_sticks, sharp_inverse
-from agewise.process import stationary_laws
-from agewise.process.batch import ChainBatch
-from agewise.process.joint import rounding
+from agewise.process.chains import Chains, product
+from agewise.process.joint import backward_rows
 
-CELLS = 270_000
+CELLS = 200_000
 """Entries of kernels handled at once: few enough for the cache, enough for two threads to pay.
 
 With a power of two all states of a client would compete for the same places of the cache.
@@ -75,16 +74,18 @@ def chain_tables(
     def work(start: int) -> None:
         """The tables of some kinds, not weighted yet."""
         block = first[start : start + rows]
-        chain, law = chains[block], None if given is None else given[block]
-        stationary = stationary_laws(chain) if mixing == "exact" or law is None else None
-        prior = {"exact": stationary, "own_law": law, "any_prior": None}[mixing]
-        begun = np.array((stationary if law is None else law).T, order="C")  # type: ignore[union-attr]
-        batch = ChainBatch(chain, prior)
-        delta = _sticks(batch, last, target) if sharp else _deltas(batch, last)
+        batch = Chains(
+            chains[block, None], None if given is None else given[block], MIXINGS[mixing].prior
+        )
+        begun = np.ascontiguousarray(batch.law(0))
+        delta = _sticks(batch, last, target) if sharp else _deltas(batch, last, mixing)
         # Where rows are known, Δ is E by now, and the formula with E is sharp.
-        rule = MIXINGS[mixing].sharpness if calibration == "sharp" and prior is None else "delta"
+        rule = "delta" if calibration == "formula" or sharp else MIXINGS[mixing].sharpness
         cost, mean = np.empty((2, last, len(block)))
-        for age, later in enumerate(batch.moved(np.stack([values, values**2]), last)):
+        later = np.repeat(np.stack([values, values**2], axis=1)[..., None], len(block), axis=2)
+        step = batch.kernel(0, 1)
+        for age in range(last):
+            later = product(step, later) if age else later
             release, mean[-1 - age], spread = _moments(later, begun, values, estimator)
             needed = sharp_inverse(rule, np.array(target), delta[age], None)
             scale = Laplace().calibrate(sensitivities(release.T, counts[block]), needed)
@@ -133,32 +134,30 @@ def _moments(
     return values[:, None], mean, spread
 
 
-def _deltas(batch: ChainBatch, last: int) -> Array:
+def _deltas(batch: Chains, last: int, mixing: Method) -> Array:
     """Δ `[ages, m]`."""
-    return np.stack([batch.ageing(*one)[0] for one in batch.kernels(range(last))])
+    return np.stack([ageing(batch.between(-age, 0), mixing).total_variation for age in range(last)])
 
 
-def _sticks(batch: ChainBatch, last: int, target: float) -> Array:
+def _sticks(batch: Chains, last: int, target: float) -> Array:
     """E `[ages, m]` of `hockey_sticks`, which is never above Δ; 1 where a law underflowed.
 
     Rows of older data are mixtures of those of younger ones, so E never grows with age: where it
     is 0, it stays 0, and clients for whom it is are left out of later ages.
     """
-    found, who = np.zeros((last, len(batch.chains))), np.arange(len(batch.chains))
-    kernels = batch.kernels(range(last))
-    while (one := next(kernels, None)) is not None:
-        kernel, age = one
-        delta, rows = batch.ageing(kernel, age, measured=False)
-        if rows is not None and age > 0:
-            off = ROWS_OFF * rounding(age, len(rows))
-            targets, room = np.full(len(delta), target), np.full(len(delta), off)
-            sticks = hockey_sticks(np.moveaxis(rows, -1, 0), targets, room)
-            delta = np.where(delta < 1, sticks, delta)
-        found[age, who] = delta
-        some = delta > 0
+    found, who = np.zeros((last, len(batch.transitions))), np.arange(len(batch.transitions))
+    found[0] = 1
+    for age in range(1, last):
+        laws = batch.between(-age, 0)
+        rows = backward_rows(laws.joint)  # type: ignore[arg-type]
+        targets = np.full(len(who), target)
+        sticks = hockey_sticks(np.moveaxis(rows, -1, 0), targets, ROWS_OFF * laws.off)
+        sticks[laws.redrawn] = 0
+        sticks[laws.lost] = 1
+        found[age, who] = sticks
+        some = sticks > 0
         if not some.any():
             break
         if some.mean() < WORTH:
             batch, who = batch.only(some), who[some]
-            kernels = batch.kernels(range(age + 1, last), kernel[..., some], age)
     return found

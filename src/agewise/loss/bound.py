@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
+from agewise.checks import refuse_size
 from agewise.errors import InvalidInput
 from agewise.loss.lattice import NEGLIGIBLE, Sum, lattice_sum, on_lattice
 from agewise.loss.tables import cost_tables, schedule_cells
@@ -35,6 +36,8 @@ Evaluation = Literal["exact", "quantised"]
 
 
 _CHUNK = 8
+_AT_HAND = 80
+"""Bytes by state and lattice point while a schedule is worked out, about."""
 
 
 class Bound(float):
@@ -60,11 +63,39 @@ class Bound(float):
 
 def has_bound(problem: Problem) -> bool:
     """Whether Theorem 1 is about this problem: weighted means of independent records."""
-    plain = problem.estimator != "best" and problem.known.kind == "independent"
-    plain = plain and problem.noise == "client"
-    plain = plain and all(client.members == 1 for client in problem.clients)
-    plain = plain and problem.rounds == 1 and problem.promise == "present"
-    return plain and problem.learner.kind == "mean"
+    return why_no_bound(problem) is None
+
+
+def why_no_bound(problem: Problem) -> InvalidInput | None:
+    """The first choice of a problem that Theorem 1 does not know; None: it is about the problem."""
+    members = max(client.members for client in problem.clients)
+    shared = "level" if problem.level else "knowledge"
+    needs: tuple[tuple[str, object, bool, str], ...] = (
+        ("learner", problem.learner.kind, problem.learner.kind == "mean", "mean"),
+        ("estimator", problem.estimator, problem.estimator != "best", "plain or propagated"),
+        (shared, "given", problem.known.kind == "independent", "none"),
+        ("noise", problem.noise, problem.noise == "client", "client"),
+        ("members", members, members == 1, "1"),
+        ("rounds", problem.rounds, problem.rounds == 1, "1"),
+        ("promise", problem.promise, problem.promise == "present", "present"),
+    )
+    for field, value, fits, allowed in needs:
+        if not fits:
+            return InvalidInput(field, value, f"{allowed}, for Theorem 1")
+    return None
+
+
+def bound_bytes(problem: Problem, schedules: int = 1) -> float:
+    """Bytes that Theorem 1 takes at once for so many schedules, about, reckoned high.
+
+    The lattice on which sums of records lie grows with the root of their number.
+    """
+    setting = _setting(problem)
+    size = max(setting.release.size, setting.fresh.size)
+    states = max(client.process.states.size for client in problem.clients)
+    waves = 8.0 * (4 + 2 * states) * size * len(problem.clients)
+    slots = min(schedules, setting.column.max() + 1)
+    return float(slots * waves + min(schedules, 2 * _CHUNK) * (waves + _AT_HAND * states * size))
 
 
 def loss_bound(problem: Problem, ages: ArrayLike) -> Bound:
@@ -79,14 +110,9 @@ def loss_bound(problem: Problem, ages: ArrayLike) -> Bound:
     (1301.35, 'exact')
     """
     _, columns = schedule_cells(problem, ages)
-    if problem.learner.kind != "mean":
-        raise InvalidInput("learner", problem.learner.kind, "mean, for Theorem 1")
-    if not has_bound(problem):
-        raise InvalidInput(
-            "estimator",
-            f"{problem.estimator!r}, with {problem.known.kind} records",
-            "plain or propagated with independent records, for Theorem 1",
-        )
+    outside = why_no_bound(problem)
+    if outside is not None:
+        raise outside
     values, errors = schedule_bounds(problem, columns[None])
     evaluation: Evaluation = "quantised" if _setting(problem).quantised else "exact"
     return Bound(float(values[0]), evaluation, float(errors[0]))
@@ -105,6 +131,12 @@ def schedule_bounds(
     schedule's aggregate; by default that of the problem's own calibration.
     """
     setting = _setting(problem)
+    refuse_size(
+        "samples",
+        f"{max(client.samples for client in problem.clients):,}",
+        bound_bytes(problem, len(schedules)),
+        "Theorem 1 goes through all sums of records; the objective 'exact' does not.",
+    )
     cells = setting.column[schedules]
     terms = _information_terms(setting, cells, progress)
     clients = np.arange(schedules.shape[1])

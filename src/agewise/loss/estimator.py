@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,22 +10,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
+from agewise.calibration import SlotTable
+from agewise.knowledge import Levels
 from agewise.knowledge.estimate import GainTables, best_gains, gap_of
 from agewise.knowledge.one_draw import collapsed, gains_of_one_draw
 from agewise.learning import Accuracy, counts_together
+from agewise.loss.kinds import kinds_of
 from agewise.loss.tables import (
     KnownTables,
     all_moments,
     cost_tables,
+    known_at,
     known_tables,
     noise_power,
     one_draw_of,
     schedule_cells,
 )
-from agewise.loss.training import rehearsals, training_tables
+from agewise.loss.training import is_trained, rehearsals, training_tables
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Problem
-from agewise.slot_tables import SlotTable
 
 
 @dataclass(frozen=True)
@@ -61,19 +65,77 @@ def estimator_of(
     """
     columns = np.asarray(slots) - 1
     if problem.estimator == "best":
-        return best_of(
-            problem, known_tables(problem, alone=alone), columns, unheard, promised or {}
-        )
-    rows, tables = np.arange(len(columns)), cost_tables(problem)
+        known = known_at(problem, columns, alone=alone)
+        return best_of(problem, known, columns, unheard, promised or {})
     gains = np.repeat(problem.weights[:, None], problem.width, axis=1)
-    bias = tables.b[rows, columns].sum(axis=0)
-    gap = float(tables.u[rows, columns].sum() + np.square(bias).sum())
+    if isinstance(problem.known, Levels):
+        gap, slots_of = _with_levels(problem, columns), kinds_of(problem).slots()
+    else:
+        rows, tables = np.arange(len(columns)), cost_tables(problem)
+        bias = tables.b[rows, columns].sum(axis=0)
+        gap = float(tables.u[rows, columns].sum() + np.square(bias).sum())
+        slots_of = tables.slots
     draw = None
     if problem.noise == "server":
-        needs = needed_scales(problem, tables.slots, columns, promised or {})
+        needs = needed_scales(problem, slots_of, columns, promised or {})
         draw = float((problem.weights * needs).max())
         gap += one_draw_of(problem) * draw**2
     return Estimator(gains, np.zeros(problem.width), gap, draw)
+
+
+def searched_estimate(
+    problem: Problem,
+    columns: NDArray[np.intp],
+    unheard: Collection[str] = (),
+    promised: Mapping[str, float] | None = None,
+) -> Estimator:
+    """Return the best estimate and its loss as a search sees them: of levels the largest factors.
+
+    Its gains are what the proof of a search is about; `estimator_of` has those that are used.
+    """
+    return best_of(problem, known_tables(problem), columns, unheard, promised or {})
+
+
+def known_mean(problem: Problem, ages: ArrayLike) -> Array:
+    """Return what the server expects of the target `[C]` before anything is collected."""
+    _, columns = schedule_cells(problem, ages)
+    if is_trained(problem):
+        return np.zeros(problem.width)
+    known = known_at(problem, columns)
+    means = known.target_mean[known.kind, known.places(columns)]
+    return np.asarray((problem.weights[:, None] * means).sum(axis=0))
+
+
+def levels_left(problem: Problem, ages: ArrayLike) -> tuple[float, float]:
+    """Return what is unknown of the clients' weighted levels, before and after a release.
+
+    Standard deviations, in the records' unit; after: given everything that reaches the server, or
+    with noise by the server given what it publishes.
+    """
+    _, columns = schedule_cells(problem, ages)
+    known = known_at(problem, columns)
+    tables, places = known.gains, known.places(columns)
+    level = tables.common.sum(axis=0)
+    before = float(np.square(level).sum())
+    if problem.noise == "server":
+        estimate = estimator_of(problem, (columns + 1).tolist())
+        rows, gains = np.arange(len(columns)), estimate.gains
+        moved = (gains[..., None] * tables.heard[rows, places]).sum(axis=0)
+        noise = one_draw_of(problem) * (estimate.draw or 0.0) ** 2
+        power = float((gains**2 * tables.power[rows, places]).sum() + (moved**2).sum()) + noise
+        after = before - float((moved * level).sum()) ** 2 / power if power > 0 else before
+    else:
+        alone = replace(tables, base=np.zeros_like(tables.base), cross=np.zeros_like(tables.cross))
+        after = gap_of(alone, places, best_gains(alone, places))
+    return math.sqrt(before), math.sqrt(max(after, 0.0))
+
+
+def _with_levels(problem: Problem, columns: NDArray[np.intp]) -> float:
+    """What weighted means of clients that share levels lose, noise by the server not counted."""
+    known, places = known_at(problem, columns), np.zeros_like(columns)
+    off = (known.mean - known.target_mean)[known.kind, 0, 0]
+    loss = gap_of(known.gains, places, problem.weights[:, None])
+    return loss + float(problem.weights @ off) ** 2
 
 
 def rehearsed_gaps(problem: Problem, slots: Sequence[int]) -> list[float]:
@@ -102,19 +164,19 @@ def best_of(
     promised: Mapping[str, float],
 ) -> Estimator:
     """Return the best linear estimate at these columns of the tables."""
-    tables = heard_tables(problem, known, unheard)
+    tables, places = heard_tables(problem, known, unheard), known.places(columns)
     draw, noise = None, 0.0
     if problem.noise == "server":
         needs = needed_scales(problem, known.slots, columns, promised)
         power = one_draw_of(problem)
-        single, draw = gains_of_one_draw(collapsed(tables), columns, needs, power)
+        single, draw = gains_of_one_draw(collapsed(tables), places, needs, power)
         found, noise = np.repeat(single[:, None], tables.cross.shape[2], axis=1), power * draw**2
     else:
-        found = best_gains(tables, columns)
+        found = best_gains(tables, places)
     gains = found if found.shape[1] > 1 else np.repeat(found, problem.width, axis=1)
-    expected = (problem.weights[:, None] * known.target_mean[known.kind, columns]).sum(axis=0)
-    offset = expected - (gains * known.mean[known.kind, columns]).sum(axis=0)
-    gap = max(0.0, gap_of(tables, columns, found)) + noise  # but for rounding
+    expected = (problem.weights[:, None] * known.target_mean[known.kind, places]).sum(axis=0)
+    offset = expected - (gains * known.mean[known.kind, places]).sum(axis=0)
+    gap = max(0.0, gap_of(tables, places, found)) + noise  # but for rounding
     return Estimator(gains, offset, gap, draw)
 
 
@@ -151,6 +213,8 @@ def coordinate_gaps(problem: Problem, ages: ArrayLike, unheard: Collection[str] 
     """
     _, columns = schedule_cells(problem, ages)
     estimate = estimator_of(problem, (columns + 1).tolist(), unheard, alone=True)
+    if isinstance(problem.known, Levels):
+        return np.array([estimate.gap])
     gains, draw = estimate.gains, estimate.draw
     variance = MECHANISMS[problem.mechanism].variance
     bias, shared = 0.0, 0.0

@@ -8,10 +8,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from agewise.calibration import terms
+from agewise.knowledge import Levels
 from agewise.knowledge.estimate import nothing_heard
 from agewise.loss.estimator import best_of, estimator_of
 from agewise.loss.tables import (
     cost_tables,
+    known_at,
     known_tables,
     noise_counts,
     schedule_cells,
@@ -19,7 +22,6 @@ from agewise.loss.tables import (
 from agewise.loss.training import is_trained, training_tables
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Client, Problem
-from agewise.terms import terms
 
 
 def loss_gap(problem: Problem, ages: ArrayLike) -> float:
@@ -36,21 +38,24 @@ def loss_gap(problem: Problem, ages: ArrayLike) -> float:
     return estimator_of(problem, (columns + 1).tolist()).gap
 
 
-def nothing_collected(problem: Problem, ages: ArrayLike) -> float:
+def nothing_collected(problem: Problem, ages: ArrayLike | None = None) -> float:
     """Return the loss of a server that collects nothing and publishes the mean that it knows.
 
-    `ages` matter only where clients' laws hold at collection, whenever that is: then so much
-    time has passed for their records.
+    One value for one problem: that of laws which hold now (ages 0). A client's stated law holds at
+    collection, so records of other ages have another law by now: `ages` asks for the value then.
 
     >>> from agewise import scenarios
-    >>> round(nothing_collected(scenarios.london(), [0, 0, 0]), 4)
+    >>> round(nothing_collected(scenarios.london()), 4)
     4.7089
+    >>> round(nothing_collected(scenarios.london(), ages=[9, 9, 9]), 4)
+    9.6682
     """
-    _, columns = schedule_cells(problem, ages)
+    _, columns = schedule_cells(problem, [0] * len(problem.clients) if ages is None else ages)
     if is_trained(problem):
         fresh = training_tables(problem, cost_tables(problem).slots).own
         return float(fresh[np.arange(len(columns)), columns].sum())
-    return nothing_heard(known_tables(problem).gains, columns)
+    known = known_at(problem, columns)
+    return nothing_heard(known.gains, known.places(columns))
 
 
 def classical_fresh(problem: Problem) -> float:
@@ -61,7 +66,7 @@ def classical_fresh(problem: Problem) -> float:
     estimate of what it hears. Several rounds share the target; for ever, there is nothing to share.
     """
     if problem.rounds is None:  # no share of a budget is left for a release without end
-        return nothing_collected(problem, [0] * len(problem.clients))
+        return nothing_collected(problem)
     if is_trained(problem):
         return _classical_training(problem)
     share = float(problem.rounds)
@@ -81,6 +86,8 @@ def classical_fresh(problem: Problem) -> float:
         every=None,
         promise="present",
     )
+    if isinstance(alone.known, Levels):
+        return loss_gap(alone, [0] * len(alone.clients))
     known = known_tables(alone, (problem.aggregate_at,))
     return best_of(alone, known, np.zeros(len(alone.clients), dtype=np.intp), (), {}).gap
 

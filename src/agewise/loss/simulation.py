@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import numpy as np
@@ -12,9 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array
 from agewise.checks import random_generator, whole
 from agewise.errors import InvalidInput
-from agewise.learning import judged, release_step
+from agewise.knowledge import Levels
+from agewise.learning import judged, release_step, reports
 from agewise.loss.estimator import estimator_of
-from agewise.loss.tables import CostTables, all_moments, cost_tables, schedule_cells
+from agewise.loss.kinds import kinds_of
+from agewise.loss.tables import CostTables, cost_tables, schedule_cells
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Client, Problem
 from agewise.progress import Progress
@@ -95,25 +97,34 @@ def _known_errors(
 ) -> Callable[[int, np.random.Generator], Array]:
     """How to draw the error of an estimate with gains or one draw, and of shared levels.
 
-    Records are drawn one by one as the processes say, levels and noise on top; the gains are
-    applied to the releases as a server would.
+    Records are drawn one by one as the processes say, and moved by levels; what clients make of
+    these readings gets noise, and gains as a server would apply them.
     """
     estimate = estimator_of(problem, (columns + 1).tolist())
     gains, offset, once = estimate.gains, estimate.offset, estimate.draw
     imitate = MECHANISMS[problem.mechanism].imitate
-    members = list(zip(problem.clients, all_moments(problem), columns.tolist(), strict=True))
+    tables = kinds_of(problem).slots()
+    members = list(zip(problem.clients, tables, columns.tolist(), strict=True))
+
+    last = problem.aggregate_at - 1
+    paths = _level_paths(problem, [*columns.tolist(), last])
 
     def draw(trials: int, rng: np.random.Generator) -> Array:
         error = np.repeat(offset[None], trials, axis=0)
-        level = rng.standard_normal((trials, members[0][1][1].factors.shape[-1]))
-        for i, (client, (table, known), slot) in enumerate(members):
+        levels = paths(trials, rng)
+        for i, (client, table, slot) in enumerate(members):
             row, states = table.row[slot], client.process.states
             cells = (table.law_rows[row][:, None] * table.kernel_rows[row]).ravel()
             counts = rng.multinomial(client.records, cells / cells.sum(), size=trials)
             shares = counts.reshape(trials, states.size, states.size) / client.records
-            heard = shares.sum(axis=2) @ table.release_rows[row] + level @ known.factors[slot].T
             fresh = shares.sum(axis=1) @ problem.learner.table(states)
-            fresh += level @ known.target_factors.T
+            if levels is None:
+                heard = shares.sum(axis=2) @ table.release_rows[row]
+            else:
+                read = (states + levels[slot][:, i, None]).ravel()
+                made = reports(read, states, table.release_rows[row], as_read=slot == last)
+                heard = (shares.sum(axis=2) * made.reshape(trials, -1)).sum(axis=1)[:, None]
+                fresh = fresh + levels[last][:, i, None]
             scale = float(table.scale[slot]) if once is None else 0.0
             if scale > 0:
                 heard += _noise(problem, client, scale, heard.shape, rng)
@@ -122,6 +133,30 @@ def _known_errors(
             noise = imitate(np.zeros(error.size), scale=once, rng=rng).value
             error += np.reshape(noise, error.shape)
         return judged(problem.learner, problem.clients[0].process.states, error)
+
+    return draw
+
+
+def _level_paths(
+    problem: Problem, columns: Sequence[int]
+) -> Callable[[int, np.random.Generator], dict[int, Array] | None]:
+    """How to draw what levels add to each client's records in each column, `[trials, m]`."""
+    known, there = problem.known, sorted(set(columns))
+    if not isinstance(known, Levels):
+        return lambda trials, rng: None  # noqa: ARG005
+    loadings = known.loadings(len(problem.clients))
+    apart = np.abs(np.subtract.outer(there, there))
+    roots = []
+    for level in known.levels:
+        values, vectors = np.linalg.eigh(level.remains(apart))
+        roots.append(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+    def draw(trials: int, rng: np.random.Generator) -> dict[int, Array]:
+        drawn = np.stack([rng.standard_normal((trials, len(there))) @ root.T for root in roots])
+        return {
+            column: np.einsum("lt,ml->tm", drawn[:, :, place], loadings)
+            for place, column in enumerate(there)
+        }
 
     return draw
 

@@ -12,17 +12,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array, frozen
+from agewise.calibration import SlotTable
 from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.knowledge import Asked, Levels, Moments, independent_moments
 from agewise.knowledge.estimate import GainTables
 from agewise.knowledge.one_draw import collapsed
 from agewise.learning import Learner, counts_together, judged, release_step
-from agewise.loss.kinds import Kinds, kinds_of
+from agewise.loss.kinds import Kinds, kinds_of, told_at, told_of
+from agewise.loss.size import refuse_large
 from agewise.loss.training import is_trained, rehearsals, training_tables
 from agewise.mechanism import MECHANISMS
-from agewise.problem import Client, Problem
-from agewise.slot_tables import SlotTable
+from agewise.problem import Client, Problem, as_problem
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,16 @@ def _cost_tables(problem: Problem) -> CostTables:
         bias, spread = _with_knowledge(problem, bias, spread)
     bias = bias[..., 0] if bias.shape[2] == 1 else bias
     u = spread.copy() if problem.noise == "server" else spread + noise
+    if isinstance(problem.known, Levels):
+        levelled = told_of(problem)
+        u = np.where(levelled.worth[levelled.kind], u, np.inf)
     return CostTables(frozen(u), frozen(bias), frozen(spread), slots)
 
 
 def _noise_powers(problem: Problem, kinds: Kinds) -> Array:
     """The variance of the noise in what each kind of client sends, by slot `[K, T]`."""
-    both = zip(kinds.clients, kinds.tables, strict=True)
-    return np.stack([noise_power(problem, client, table.scale) for client, table in both])
+    both = zip(kinds.clients, kinds.scale, strict=True)
+    return np.stack([noise_power(problem, client, scale) for client, scale in both])
 
 
 def noise_power(problem: Problem, client: Client, scale: ArrayLike) -> Array:
@@ -123,9 +127,12 @@ def all_moments(
 
     `by_loss`: moments are those of `judged` vectors, of which the loss is the plain sum of squares.
     """
-    kinds, last = kinds_of(problem, slots), problem.aggregate_at
+    kinds, last = told_of(problem, slots), problem.aggregate_at
     known: dict[int, tuple[SlotTable, Moments, Asked]] = {}  # clients alike share what they can
     for place, client in enumerate(problem.clients):
+        if isinstance(problem.known, Levels):
+            yield kinds.tables[kinds.kind[place]], kinds.moments_of(int(kinds.kind[place]))
+            continue
         kind = int(kinds.kind[place])
         if kind not in known:
             table, states = kinds.tables[kind], client.process.states
@@ -143,17 +150,16 @@ def all_moments(
 
 
 def _with_knowledge(problem: Problem, bias: Array, spread: Array) -> tuple[Array, Array]:
-    """The tables of clients that share something: measured moments, and factors as biases."""
-    measured, shared = problem.known.kind == "measured", []
+    """The tables of clients that share something: their moments, and factors as biases."""
+    shared = []
     bias, spread = bias.copy(), spread.copy()
     for i, (_, known) in enumerate(all_moments(problem, by_loss=True)):
         weight = problem.weights[i]
         apart = weight * (known.factors - known.target_factors)
         shared.append(apart.reshape(len(apart), -1))
-        if measured:
-            off = known.target_variance - 2 * known.covariance + known.variance
-            spread[i] = weight**2 * np.maximum(off, 0.0).sum(axis=1)
-            bias[i] = weight * (known.mean - known.target_mean)
+        off = known.target_variance - 2 * known.covariance + known.variance
+        spread[i] = weight**2 * np.maximum(off, 0.0).sum(axis=1)
+        bias[i] = weight * (known.mean - known.target_mean)
     return np.concatenate([bias, np.stack(shared)], axis=2), spread
 
 
@@ -163,6 +169,7 @@ class KnownTables:
 
     `gains` has one row per client and one column per slot; `target_mean` and `mean` `[K, A, C]` are
     those of the fresh mean and of the release, not weighted, by the `kind` `[m]` of each client.
+    With `columns` the tables hold one slot of each client only: these.
     """
 
     gains: GainTables
@@ -170,6 +177,38 @@ class KnownTables:
     mean: Array
     kind: NDArray[np.intp]
     slots: tuple[SlotTable, ...]
+    columns: NDArray[np.intp] | None = None
+
+    def places(self, columns: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Where the tables have these columns."""
+        if self.columns is None:
+            return columns
+        if not np.array_equal(self.columns, columns):
+            raise InvalidInput("columns", "others than these tables hold", "the same ones")
+        return np.zeros_like(columns)
+
+
+def known_at(problem: Problem, columns: NDArray[np.intp], *, alone: bool = False) -> KnownTables:
+    """Return what the server knows of clients that collect in these columns, one per client.
+
+    Where clients share a level, all covariances of their reports, of which a search follows
+    the largest only; otherwise `known_tables`.
+    """
+    if not isinstance(problem.known, Levels):
+        return known_tables(problem, alone=alone)
+    return _known_at(problem, tuple(columns.tolist()))
+
+
+@lru_cache(maxsize=16)
+def _known_at(problem: Problem, columns: tuple[int, ...]) -> KnownTables:
+    taken = np.array(columns, dtype=np.intp)
+    told, tables = told_at(problem, taken), kinds_of(problem, None).slots()
+    loud = told.moments.variance
+    if problem.noise == "client":
+        first = np.unique(told.kind, return_index=True)[1]
+        both = zip(told.clients, told.scale, taken[first].tolist(), strict=True)
+        loud = loud + [[noise_power(problem, one, scale[[t]])] for one, scale, t in both]
+    return _gain_tables(problem, told, loud, tables, taken)
 
 
 def known_tables(
@@ -242,19 +281,25 @@ def _are_simple(problem: Problem) -> bool:
 
 def _simple_tables(problem: Problem, slots: tuple[int, ...] | None) -> KnownTables:
     """`known_tables` of independent records, or such that share levels: as arrays."""
-    kinds, weights = kinds_of(problem, slots), problem.weights
-    kind, own, tables = kinds.kind, kinds.moments, kinds.slots()
-    each = problem.learner.weights(problem.clients[0].process.states)
-    last = problem.aggregate_at
-    shared = np.zeros((len(kind), 1, each.size, 0)), np.zeros((len(kind), each.size, 0))
-    if isinstance(problem.known, Levels):
-        shared = problem.known.factors(len(kind), last - tables[0].ages, last)
-    heard, common = (np.sqrt(each)[:, None] * one for one in shared)
-    if heard.shape[-1] == 0:
-        heard = np.broadcast_to(heard, (len(kind), len(tables[0].ages), each.size, 0))
-    loud = own.variance
+    kinds = told_of(problem, slots)
+    loud = kinds.moments.variance
     if problem.noise == "client":
         loud = loud + _noise_powers(problem, kinds)[..., None]
+    return _gain_tables(problem, kinds, loud, kinds.slots())
+
+
+def _gain_tables(
+    problem: Problem,
+    kinds: Kinds,
+    loud: Array,
+    slots: tuple[SlotTable, ...],
+    columns: NDArray[np.intp] | None = None,
+) -> KnownTables:
+    """The tables of clients by kind, whose releases have the variances `loud` `[K, T, C]`."""
+    kind, own, weights = kinds.kind, kinds.moments, problem.weights
+    each = problem.learner.weights(problem.clients[0].process.states)
+    root = np.sqrt(each)[:, None]
+    heard, common = (root * own.factors)[kind], (root * own.target_factors)[kind]
     power = (each * loud)[kind]
     # A release without noise or variance of its own tells its factors but for rounding.
     least = 1e-13 * (heard**2).sum(axis=-1) if heard.size else 0.0
@@ -266,8 +311,10 @@ def _simple_tables(problem: Problem, slots: tuple[int, ...] | None) -> KnownTabl
     base, cross = (each * own.target_variance).sum(axis=2)[kind], (each * own.covariance)[kind]
     base *= weights[:, None] ** 2  # in place: these are the largest of all
     cross *= weights[:, None, None]
+    if kinds.passes is not None:
+        base = np.where(kinds.worth[kind], base, np.inf)
     gains = GainTables(base, cross, power, weights[:, None, None] * common, heard)
-    return KnownTables(gains, own.target_mean, own.mean, kind, tables)
+    return KnownTables(gains, own.target_mean, own.mean, kind, slots, columns)
 
 
 def _weighed(moments: Moments, counts: Array) -> Moments:
@@ -320,7 +367,8 @@ def _moments(client: Client, learner: Learner, table: SlotTable) -> tuple[Array,
 
 def schedule_cells(problem: Problem, ages: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Check one age a client and return the cells of the tables that they select."""
-    given: Sequence[int] = np.asarray(ages).ravel().tolist()
+    refuse_large(as_problem(problem))
+    given: Sequence[int] = np.asarray(ages, dtype=object).ravel().tolist()
     if len(given) != len(problem.clients):
         raise InvalidInput(
             "ages", f"{len(given)} ages", f"{len(problem.clients)} ages, one per client"

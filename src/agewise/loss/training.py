@@ -18,11 +18,11 @@ from functools import lru_cache
 import numpy as np
 
 from agewise.arrays import Array, frozen
+from agewise.calibration import SlotTable
 from agewise.errors import InvalidInput
 from agewise.learning import Logistic, Trained
 from agewise.learning.logistic import average_share
 from agewise.problem import Client, Problem
-from agewise.slot_tables import SlotTable
 
 SEEDS = 5
 """Rehearsals of which a table is the mean."""

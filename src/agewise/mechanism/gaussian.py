@@ -1,9 +1,9 @@
-"""Gaussian noise for ℓ2 sensitivities: an (ε, δ) guarantee, through OpenDP."""
+"""Gaussian noise for ℓ2 sensitivities: an (ε, δ) guarantee, exactly, drawn through OpenDP."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -24,16 +24,24 @@ from agewise.mechanism.mechanism import (
 
 LARGEST_SCALE = 1e150
 """Beyond this, variances overflow."""
+SPARED = 1e-4
+"""The share of δ that is not spent: for rounding, for the grid that OpenDP draws on, and so that
+others who integrate find less than is allowed. It costs some millionths of σ."""
 ROOM = 1e-9
-"""Relative room between the closed form here and OpenDP's own search for the same minimum."""
+"""Relative room between σ as it is calibrated and the ε that it is said to spend."""
+UNDERFLOW = 1e-300
+"""Less than this is no δ: floats have lost its digits."""
+LEAST = 1e-12
+"""What is released spends so much ε at least."""
+_ULP = float(np.finfo(float).eps)
 
 
 class Gaussian:
     """Gaussian noise of one scale σ on every coordinate, for ℓ2 sensitivities.
 
-    A release of sensitivity s is ρ-zCDP with ρ = (s/σ)²/2, and for every α > 1 it is (ε, δ)-private
-    with ε = ρα + ln(1/(αδ))/(α − 1) + ln(1 − 1/α) (Canonne, Kamath and Steinke 2020, Proposition
-    12): the conversion that OpenDP uses, whose own map has the last word on what is drawn.
+    With μ = s/σ a release of sensitivity s is (ε, δ)-private if and only if
+    δ ≥ Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) (Balle and Wang 2018, Theorem 8). What is drawn has the μ
+    that OpenDP's own map says, ρ = μ²/2; that it draws on a grid is in the room that is left.
     """
 
     kind: Literal["gaussian"] = "gaussian"
@@ -41,19 +49,21 @@ class Gaussian:
     words = "Gaussian noise, drawn by OpenDP"
 
     def calibrate(self, sensitivity: Array, epsilon: Array, failure: Array) -> Array:
-        """σ = s/√(2ρ), ρ the largest that is still (ε, δ)-private; 0 for ε = ∞."""
-        shape = np.broadcast(sensitivity, epsilon, failure).shape
-        rho = largest_rho(np.broadcast_to(epsilon, shape), np.broadcast_to(failure, shape))
-        with np.errstate(divide="ignore"):
-            return np.asarray(sensitivity / np.sqrt(2 * rho))
+        """σ = s/μ, μ the largest that is still (ε, δ)-private; 0 for ε = ∞."""
+        reach, spent, fails = np.broadcast_arrays(sensitivity, epsilon, failure)
+        scale = np.where(fails > 0, np.zeros(reach.shape), np.inf)
+        some = (reach > 0) & np.isfinite(spent) & (fails > 0)
+        scale[some] = reach[some] / largest_mu(spent[some], fails[some])
+        return np.where((reach == 0) | np.isinf(spent), 0.0, scale)
 
     def spent(self, sensitivity: Array, scale: Array, failure: Array) -> Array:
         """The ε of this scale at this δ."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rho = np.square(sensitivity / scale) / 2
-        shape = np.broadcast(rho, failure).shape
-        spent = smallest_epsilon(np.broadcast_to(rho, shape), np.broadcast_to(failure, shape))
-        return np.where(sensitivity == 0, 0.0, np.where(scale == 0, np.inf, spent))
+        reach, noise, fails = np.broadcast_arrays(sensitivity, scale, failure)
+        spent = np.where(reach > 0, np.full(reach.shape, np.inf), 0.0)
+        some = (reach > 0) & (noise > 0) & (fails > 0)
+        mu = reach[some] / noise[some] * (1 + ROOM / 2)  # no less than `certified` finds
+        spent[some] = smallest_epsilon(mu, fails[some])
+        return spent
 
     def variance(self, scale: Array, step: float = 0.0) -> Array:  # noqa: ARG002
         """σ²."""
@@ -88,10 +98,10 @@ class Gaussian:
         return Noised(drawn, scale, spent, private=True, failure=failure)
 
     def certified(self, sensitivity: float, scale: float, failure: float = 0.0) -> float:
-        """ε at this δ by OpenDP's map."""
+        """ε at this δ, of the μ that OpenDP's map says."""
         if sensitivity == 0 or scale == 0:
             return 0.0 if sensitivity == 0 else math.inf
-        return float(_approximate(scale).map(sensitivity).epsilon(failure))
+        return _spent(_opendp_gaussian(scale), sensitivity, failure)
 
     def imitate(
         self,
@@ -119,46 +129,49 @@ class Gaussian:
         return imitated_one_by_one(self, values, scale, rngs, step)
 
 
-def largest_rho(epsilon: Array, failure: Array) -> Array:
-    """The largest ρ that is (ε, δ)-private by some α: max of (ε − ln(1−1/α) + ln(αδ)/(α−1))/α.
+def failure_of(mu: Array, epsilon: Array) -> Array:
+    """δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), without the difference of nearly equal numbers.
 
-    Every α gives a ρ that is safe, so a search that stops short of the best one errs on that side.
+    With t = ε/μ ∓ μ/2 both terms are e^{−t₁²/2}/2 times a scaled error function, for t₁ ≥ 0. What
+    rounding takes from their difference is added again, and what lies below the range of floats.
     """
+    from scipy.special import erfcx, ndtr  # noqa: PLC0415  (loaded when it is first needed)
 
-    def value(t: Array) -> Array:
-        alpha = 1 + np.exp(t)
-        return np.asarray(
-            (epsilon - np.log1p(-1 / alpha) + np.log(alpha * failure) / (alpha - 1)) / alpha
-        )
-
-    with np.errstate(divide="ignore", invalid="ignore"):
-        best = value(_maximiser(value, np.shape(epsilon))) * (1 - 4 * ROOM)
-    return np.where(np.isinf(epsilon), np.inf, np.maximum(best, 0.0))
+    near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    with np.errstate(over="ignore"):  # e^{−∞} = 0
+        common = np.exp(-np.square(near) / 2) / 2
+    first = np.where(near < 0, ndtr(-near), common * erfcx(np.maximum(near, 0.0) / math.sqrt(2)))
+    second = common * erfcx(far / math.sqrt(2))
+    return np.asarray(np.maximum(first - second, 0.0) + 8 * _ULP * (first + second) + UNDERFLOW)
 
 
-def smallest_epsilon(rho: Array, failure: Array) -> Array:
-    """The least ε over α, rounded up."""
+def largest_mu(epsilon: Array, failure: Array) -> Array:
+    """The largest μ = s/σ that is (ε, δ)-private, rounded down; δ(ε) grows with μ."""
+    asked = failure * (1 - SPARED)
+    far = np.sqrt(-2 * np.log(asked))
+    low = 2 * epsilon / (far + np.sqrt(np.square(far) + 2 * epsilon))  # δ(ε) ≤ e^{−t₁²/2} there
+    high = 2 * low + 1e-300
+    while (holds := failure_of(high, epsilon) <= asked).any():
+        low, high = np.where(holds, high, low), np.where(holds, 2 * high, high)
+    return halved(lambda mu: failure_of(mu, epsilon) <= asked, low, high)[0] * (1 - 4 * ROOM)
 
-    def value(t: Array) -> Array:
-        alpha = 1 + np.exp(t)
-        bound = rho * alpha - np.log(alpha * failure) / (alpha - 1) + np.log1p(-1 / alpha)
-        return -np.asarray(bound)
 
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.maximum(-value(_maximiser(value, np.shape(rho))), 0.0) * (1 + ROOM)
+def smallest_epsilon(mu: Array, failure: Array) -> Array:
+    """The least ε that μ is private by at this δ, rounded up; δ(ε) falls as ε grows."""
+    asked = failure * (1 - SPARED)
+    high = mu * (np.sqrt(-2 * np.log(asked)) + mu / 2)
+    low = np.zeros_like(high)
+    found = halved(lambda epsilon: failure_of(mu, epsilon) > asked, low, high)[1]
+    return np.maximum(found * (1 + ROOM), LEAST)
 
 
-def _maximiser(value: Any, shape: tuple[int, ...]) -> Array:
-    """Where a function of ln(α − 1) is largest, element by element: a grid, then thirds."""
-    grid = np.linspace(-12.0, 30.0, 85)
-    values = np.stack([np.broadcast_to(value(np.full(shape, t)), shape) for t in grid])
-    best = np.argmax(np.nan_to_num(values, nan=-np.inf), axis=0)
-    low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
+def halved(holds: Callable[[Array], Any], low: Array, high: Array) -> tuple[Array, Array]:
+    """The largest arguments found to hold, and the least found not to, element by element."""
     for _ in range(60):
-        left, right = low + (high - low) / 3, high - (high - low) / 3
-        up = value(left) < value(right)
-        low, high = np.where(up, left, low), np.where(up, high, right)
-    return np.asarray((low + high) / 2)
+        middle = low + (high - low) / 2
+        still = holds(middle)
+        low, high = np.where(still, middle, low), np.where(still, high, middle)
+    return low, high
 
 
 def _long_gaussian(
@@ -166,8 +179,7 @@ def _long_gaussian(
 ) -> Noised:
     """Noise for many coordinates: on a coarser grid, which costs a little sensitivity."""
     grid = grid_of(scale)
-    whole = opendp().c.make_zCDP_to_approxDP(_gridded_gaussian(scale, grid, len(payload)))
-    spent = float(whole.map(sensitivity).epsilon(failure))
+    spent = _spent(_gridded_gaussian(scale, grid, len(payload)), sensitivity, failure)
     drawn = draw_in_pieces(lambda count: _gridded_gaussian(scale, grid, count), payload)
     return Noised(np.asarray(drawn), scale, spent, private=True, failure=failure)
 
@@ -186,6 +198,7 @@ def _opendp_gaussian(scale: float) -> Any:
     return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
 
 
-@lru_cache(maxsize=4096)
-def _approximate(scale: float) -> Any:
-    return opendp().c.make_zCDP_to_approxDP(_opendp_gaussian(scale))
+def _spent(drawn: Any, sensitivity: float, failure: float) -> float:
+    """ε at this δ of one of OpenDP's measurements, which says that it is ρ-zCDP with ρ = μ²/2."""
+    mu = math.sqrt(2 * float(drawn.map(sensitivity))) * (1 + ROOM / 10)
+    return float(smallest_epsilon(np.array(mu), np.array(failure)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from agewise.arrays import Array
 from agewise.checks import positive, random_generator
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, quoted
 from agewise.mechanism.mechanism import (
     Noised,
     Value,
@@ -162,7 +162,7 @@ def laplace(value: Value, *, sensitivity: float, epsilon: float) -> Noised:
     """
     kind, payload = _checked_value(value)
     distance = _checked_sensitivity(sensitivity, kind)
-    asked = positive("epsilon", epsilon) if epsilon != math.inf else math.inf
+    asked = positive("epsilon", epsilon) if not _infinite(epsilon) else math.inf
     if distance == 0 or math.isinf(asked):
         return Noised(_like(payload, kind), 0.0, 0.0 if distance == 0 else math.inf, private=True)
     scale = max(distance / asked, SMALLEST_SCALE)
@@ -186,7 +186,7 @@ def whole_steps(value: Array, step: float) -> list[int]:
     numbers = np.asarray(checked_vector(value)) / step
     steps = np.rint(numbers)
     if (np.abs(numbers - steps) > 1e-3).any() or np.abs(steps).max() > LARGEST_INTEGER:
-        raise InvalidInput("value", repr(value), f"whole steps of {step:g}")
+        raise InvalidInput("value", quoted(value), f"whole steps of {step:g}")
     return steps.astype(np.int64).tolist()  # type: ignore[no-any-return]
 
 
@@ -216,23 +216,29 @@ def seeded_laplace(value: Value, *, scale: float, rng: np.random.Generator) -> N
     """
     kind, _ = _checked_value(value)
     random_generator(rng)
-    if not (math.isfinite(scale) and scale >= 0):
-        raise InvalidInput("scale", scale, "a finite number, 0 or more")
+    positive("scale", scale, with_zero=True)
     noise = rng.laplace(0.0, scale, np.shape(value)) if scale > 0 else np.zeros(np.shape(value))
     noisy = np.asarray(value) + (np.rint(noise).astype(np.int64) if kind is int else noise)
     return Noised(_like(noisy.tolist(), kind), float(scale), None, private=False)
 
 
+def _infinite(epsilon: float) -> bool:
+    return isinstance(epsilon, float) and epsilon == math.inf
+
+
 def _checked_value(value: Any) -> tuple[type, Any]:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of several lengths
+        array = np.asarray(None)
     if array.dtype.kind not in "fiu" or array.ndim > 1 or array.size == 0:
-        raise InvalidInput("value", repr(value), "a number or a vector of numbers")
+        raise InvalidInput("value", quoted(value), "a number or a vector of numbers")
     if not np.isfinite(array).all():
-        raise InvalidInput("value", repr(value), "finite numbers", "Clip or drop what is not.")
+        raise InvalidInput("value", quoted(value), "finite numbers", "Clip or drop what is not.")
     if array.dtype.kind == "f":
         return float, array.astype(np.float64).tolist()
     if (np.abs(array.astype(np.float64)) > LARGEST_INTEGER).any():
-        raise InvalidInput("value", repr(value), f"integers of size {LARGEST_INTEGER} at most")
+        raise InvalidInput("value", quoted(value), f"integers of size {LARGEST_INTEGER} at most")
     return int, array.astype(np.int64).tolist()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, quoted
 
 LONG = 64
 """Coordinates beyond which a vector is drawn in pieces."""
@@ -132,7 +132,7 @@ def checked_vector(value: Any) -> list[float]:
     if array.ndim != 1 or array.size == 0:
         raise InvalidInput("value", f"of shape {array.shape}", "a vector of numbers")
     if not np.isfinite(array).all():
-        raise InvalidInput("value", repr(value), "finite numbers", "Clip or drop what is not.")
+        raise InvalidInput("value", quoted(value), "finite numbers", "Clip or drop what is not.")
     return array.tolist()  # type: ignore[no-any-return]
 
 

@@ -21,9 +21,7 @@ from agewise.scheduling import (
     Draw,
     Schedule,
     check_gains,
-    check_gains_once,
     solve_gains,
-    solve_gains_once,
     try_all_gains,
 )
 
@@ -72,13 +70,11 @@ def search_best(
 
     `once` is what clients need where noise is drawn once: each has one gain for all coordinates.
     """
-    if once is not None:
-        single = collapsed(tables)
-        found = solve_gains_once(single, once, capacity, every=every, progress=progress)
-    elif every:
-        found = try_all_gains(tables, capacity)
+    single = tables if once is None else collapsed(tables)
+    if every:
+        found = try_all_gains(single, capacity, once)
     else:
-        found = solve_gains(tables, capacity, start=start, progress=progress)
+        found = solve_gains(single, capacity, draw=once, start=start, progress=progress)
     checked = check_best(found, tables, capacity, once)
     if not checked.holds and math.isfinite(checked.lower_bound):  # rounding: claim what is shown
         found = replace(found, lower_bound=min(checked.lower_bound, found.objective))
@@ -92,6 +88,4 @@ def check_best(
     found: Schedule, tables: GainTables, capacity: int | None, once: Draw | None
 ) -> Certificate:
     """What the independent check of a schedule with gains says."""
-    if once is None:
-        return check_gains(found, tables, capacity)
-    return check_gains_once(found, collapsed(tables), once, capacity)
+    return check_gains(found, tables if once is None else collapsed(tables), capacity, once)

@@ -8,13 +8,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from agewise.checks import one_of, positive
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.loss.gap import classical_fresh, nothing_collected
+from agewise.planning.given import problem_of
 from agewise.planning.plan import RIVALS, Plan
-from agewise.planning.search import SearchMethod, plan
+from agewise.planning.promise import coverage_in_words
+from agewise.planning.search import SEARCH_METHODS, SearchMethod, plan
 from agewise.problem import Problem
 from agewise.progress import Progress
 from agewise.report.tables import counted, html_facts, html_table, shorten, text_facts, text_table
@@ -114,13 +117,14 @@ class Comparison(Sequence[ComparisonRow]):
         unit = self.problem.release_unit
         square, plain = (f" ({unit}²)", f" ({unit})") if unit else ("", "")
         rivals = any(row.name != PLANNED for row in self.rows)
+        bounded = any(row.bound is not None for row in self.rows)
         chosen = list(self.rows[0].choices)
         headings = [
             *(["name"] if rivals else []),
             *chosen,
             "ages",
             f"gap{square}",
-            f"bound{square}",
+            *([f"bound{square}"] if bounded else []),
             f"mean noise scale{plain}",
             "largest classical ε",
         ]
@@ -128,7 +132,8 @@ class Comparison(Sequence[ComparisonRow]):
         for row in self.rows:
             ages = "" if row.ages is None else shown_ages(row.ages)
             ages = "not possible" if row.reason is not None else ages
-            numbers = (row.gap, row.bound, row.mean_noise_scale, row.largest_classical_epsilon)
+            bound = [row.bound] if bounded else []
+            numbers = (row.gap, *bound, row.mean_noise_scale, row.largest_classical_epsilon)
             rows.append(
                 [
                     *([row.name] if rivals else []),
@@ -140,9 +145,15 @@ class Comparison(Sequence[ComparisonRow]):
         return headings, rows
 
     def reasons(self) -> list[tuple[str, str]]:
-        """Why some combinations are not possible: each reason once, with how many it is about."""
+        """What an ε covers and what not, and why some combinations are not possible.
+
+        Each reason once, with how many combinations it is about.
+        """
         counted = Counter(row.reason for row in self.rows if row.reason is not None)
-        return [(f"not possible ({count})", why) for why, count in counted.items()]
+        return [
+            *coverage_in_words(self.problem),
+            *((f"not possible ({count})", why) for why, count in counted.items()),
+        ]
 
     def __repr__(self) -> str:
         chosen = shorten(" × ".join(self.rows[0].choices), 80)
@@ -150,16 +161,16 @@ class Comparison(Sequence[ComparisonRow]):
         return f"Comparison({shorten(self.problem.name, 40)!r}, {counted(len(self), 'row')}{of})"
 
     def __str__(self) -> str:
-        facts = [text_facts(self.reasons())] if self.reasons() else []
+        facts = [text_facts(self.reasons())]
         return "\n".join([self.problem.name, text_table(*self.table()), *facts])
 
     def _repr_html_(self) -> str:
-        facts = html_facts(self.reasons()) if self.reasons() else ""
+        facts = html_facts(self.reasons())
         return html_table(self.problem.name, *self.table()) + facts
 
 
 def compare(
-    problem: Problem,
+    problem: Problem | str | Path,
     *,
     method: SearchMethod = "certified",
     progress: Progress | None = None,
@@ -170,7 +181,7 @@ def compare(
     Each of `choices` is a field of the problem (`estimator`, `calibration`, `epsilon`, `mixing`,
     `capacity`, ...) with the values to try. A combination that is impossible is listed with the
     reason. `progress` is told (done, in all) after each plan. The rivals come last, for each
-    combination of the choices that matter to them: nothing collected (at the law of age 0), and
+    combination of the choices that matter to them: nothing collected, and
     fresh data with classical noise (of each client, or drawn once, as they are trusted), of which
     the server makes the best linear estimate.
 
@@ -179,6 +190,8 @@ def compare(
     >>> [(row.choices["estimator"] or row.name, round(row.gap, 3)) for row in rows[:3]]
     [('plain', 86.515), ('propagated', 10.026), ('nothing collected', 4.709)]
     """
+    problem = problem_of(problem)
+    one_of("method", method, SEARCH_METHODS)
     values = {name: _checked_values(name, given) for name, given in choices.items()}
     total = math.prod(map(len, values.values()))
     if total > MOST:
@@ -215,7 +228,7 @@ def _rivals(problem: Problem, values: dict[str, list[Any]]) -> Iterator[Comparis
         try:
             one = problem.replace(**{**loose, **chosen})
             fresh = [0] * len(one.clients)
-            nothing, classical = nothing_collected(one, fresh), classical_fresh(one)
+            nothing, classical = nothing_collected(one), classical_fresh(one)
         except InvalidInput as error:
             yield ComparisonRow(RIVALS[problem.noise], shown, reason=str(error))
             continue

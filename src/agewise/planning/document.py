@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.checks import whole
+from agewise.checks import instance, whole
 from agewise.errors import InvalidInput
+from agewise.knowledge import Levels
+from agewise.loss.estimator import searched_estimate
+from agewise.loss.gap import nothing_collected
 from agewise.loss.tables import cost_tables, known_tables
 from agewise.planning.best import check_best, heard_rows, open_tables
 from agewise.planning.plan import VERSION, Assignment, Plan
-from agewise.planning.price import MOST_NOISE, assemble, check_unheard, checked_slots
+from agewise.planning.price import MOST_NOISE, SEARCHES, assemble, check_unheard, checked_slots
 from agewise.planning.proof import (
     REMEDY,
     ROUNDING,
     AllTried,
     Proof,
-    certify,
     draws_once,
     open_costs,
     proof_from_data,
@@ -31,15 +33,12 @@ from agewise.planning.proof import (
 from agewise.planning.search import all_tried, exhaustive_bound
 from agewise.problem import Problem
 from agewise.scenario import problem_from_dict
-from agewise.scheduling import Certificate, Schedule
-from agewise.scheduling.gain_certificate import CANCELLED
+from agewise.scheduling import Certificate, Schedule, check_schedule
+from agewise.scheduling.certificate import CANCELLED
 from agewise.wording import out_of_words
 
 WRITTEN = ("nothing_collected", "classical_fresh", "gains", "offset")
 """What else is kept as it was written, to the last digit."""
-
-SEARCHES = ("certified", "exhaustive")
-"""Methods that prove something."""
 
 
 def read_plan(text: str) -> Plan:
@@ -47,15 +46,12 @@ def read_plan(text: str) -> Plan:
 
     What was written is kept to the last digit, so that the digest is that of the document.
     """
+    instance("plan", text, str, "the text that Plan.to_json returns")
     try:
         document = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidInput("plan", f"not JSON ({error})", "the output of to_json") from None
-    version = document.get("version") if isinstance(document, dict) else None
-    if version != VERSION or isinstance(version, bool):
-        raise InvalidInput(
-            "plan version", version, f"{VERSION}", "Make the plan again with this release."
-        )
+    refuse_version(document)
     try:
         written = [_assignment(entry) for entry in document["assignments"]]
         problem = problem_from_dict(document["scenario"])
@@ -75,6 +71,15 @@ def read_plan(text: str) -> Plan:
             _same(name, told, true, _room(name, fresh))
     numbers = {name: document[name] for name in ("objective", "gap", "bound", *WRITTEN)}
     return replace(fresh, assignments=tuple(written), **numbers)
+
+
+def refuse_version(document: Any) -> None:
+    """Refuse a plan that another version wrote."""
+    version = document.get("version") if isinstance(document, dict) else None
+    if version != VERSION or isinstance(version, bool):
+        raise InvalidInput(
+            "plan version", version, f"{VERSION}", "Make the plan again with this release."
+        )
 
 
 def _made_again(problem: Problem, document: dict[str, Any], written: list[Assignment]) -> Plan:
@@ -125,7 +130,7 @@ def _made_again(problem: Problem, document: dict[str, Any], written: list[Assign
     bound = _number("lower_bound", claimed)
     certificate = _certificate(plan, proof, columns)
     proven = proven_bound(certificate, objective)
-    if not same_bound(bound, proven, objective, plan.nothing_collected):
+    if not same_bound(bound, proven, objective, _unknown(plan)):
         raise InvalidInput("plan: lower_bound", bound, f"{proven}, which its proof shows", REMEDY)
     return replace(plan, lower_bound=bound, proof=proof, certificate=certificate)
 
@@ -147,6 +152,8 @@ def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certifi
         known = open_tables(problem, *told, plan.unheard)
         heard = heard_rows(problem, plan.unheard)
         gains = np.asarray(plan.gains, float).reshape(len(columns), -1)[heard]
+        if isinstance(problem.known, Levels):
+            gains = searched_estimate(problem, columns, plan.unheard, plan.promised).gains[heard]
         gains = gains[:, : 1 if once is not None else known.cross.shape[2]]
         if once is not None:
             once = replace(once, scales=once.scales[heard])
@@ -155,7 +162,7 @@ def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certifi
     else:
         tables = cost_tables(problem)
         u = open_costs(problem, tables, *told)
-        certificate = certify(u, tables.b, problem.capacity, schedule, once)
+        certificate = check_schedule(schedule, u, tables.b, problem.capacity, draw=once)
     if not certificate.holds or not math.isfinite(certificate.lower_bound):
         why = "its multipliers show nothing" if certificate.holds else certificate.reason
         raise InvalidInput("plan: proof", f"one that does not hold ({why})", "a proof", REMEDY)
@@ -210,8 +217,13 @@ SOLVED = ("bound", "gains", "offset")
 def _room(name: str, plan: Plan) -> float:
     """How far rounding can move a number that is left where larger ones cancel."""
     if name in ("objective", "gap", "classical_fresh"):
-        return CANCELLED * plan.nothing_collected
+        return CANCELLED * _unknown(plan)
     return SEARCHED * float(np.abs(plan.gains).max()) if name == "gains" else 0.0
+
+
+def _unknown(plan: Plan) -> float:
+    """What the losses of a plan are left of: those of nothing collected, now and at its ages."""
+    return max(plan.nothing_collected, nothing_collected(plan.problem, plan.ages))
 
 
 def _same(name: str, written: Any, true: Any, least: float = 0.0) -> None:

@@ -54,6 +54,7 @@ def heard_gap(plan: Plan) -> float | None:
                 one.age + before,
                 np.full(count, float(noise_power(problem, client, one.noise_scale))),
                 problem.learner.table(client.process.states)[:, k],
+                fresh=np.full(count, one.age == 0),
             )
             for client, weight, one in zip(
                 problem.clients, problem.weights, plan.assignments, strict=True

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from agewise.knowledge import Levels
 from agewise.learning import counts_together
 from agewise.loss.estimator import rehearsed_gaps
+from agewise.loss.gap import nothing_collected
+from agewise.loss.kinds import PASSING, told_of
 from agewise.loss.training import is_trained, rehearsals
 from agewise.planning.plan import Assignment
 from agewise.planning.promise import promise_in_words, rounds_in_words
@@ -68,6 +71,8 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
             f"The loss is what it is if {problem.known.words()}. Accuracy rests on that; privacy "
             "does not."
         )
+    notes += _held_back(problem, assignments)
+    notes += _laws_at_collection(problem, assignments)
     if problem.estimator == "best" and counts_together(problem.learner):
         notes.append(
             f"Every number of a client's {problem.learner.kind} statistics has one gain: the best "
@@ -118,6 +123,51 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
             f"above {BARE:g}): only their present values are protected."
         )
     return notes
+
+
+def _held_back(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
+    """Which clients' aged reports show next to nothing of a level, and what would help."""
+    if not isinstance(problem.known, Levels) or problem.aggregate_at == 1:
+        return []
+    told = told_of(problem)
+    later = told.tables[0].ages > 0
+    if told.passes is None or not later.any():
+        return []
+    shown = told.passes[:, later].max(axis=1)
+    kept = shown[told.kind] < PASSING
+    if not kept.any():
+        return []
+    most = f"{100 * float(shown[told.kind][kept].max()):.2g} %, less than {100 * PASSING:g} %"
+    held = [one for one, is_kept in zip(assignments, kept.tolist(), strict=True) if is_kept]
+    fresh = [one.client for one in held if one.age == 0]
+    aged = [one.client for one in held if one.age > 0]
+    notes = []
+    if fresh:
+        notes.append(
+            f"Only fresh data are collected from {_listed(fresh)}: of the variance of what "
+            f"clients share, the nearest states of aged records show at most {most}. Finer "
+            "states would let more of it pass."
+        )
+    if aged:
+        notes.append(
+            f"Aged data of {_listed(aged)} are all but useless: of the variance of what clients "
+            f"share, their nearest states show at most {most}. Collect them fresh; finer states "
+            "would let more of it pass."
+        )
+    return notes
+
+
+def _laws_at_collection(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
+    """What nothing collected would lose at a plan's own ages, where that is something else."""
+    ages = [one.age for one in assignments]
+    now, then = (f"{nothing_collected(problem, at):.4g}" for at in (None, ages))
+    if now == then:
+        return []
+    unit = f" {problem.release_unit}²" if problem.release_unit else ""
+    return [
+        "Laws are stated at collection, and records of this plan's ages have another law by now: "
+        f"under that one nothing collected would lose {then}{unit}, not {now}{unit}."
+    ]
 
 
 def _rehearsed_error(problem: Problem, assignments: Sequence[Assignment]) -> float:

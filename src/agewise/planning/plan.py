@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agewise.arrays import Array
+from agewise.checks import instance
+from agewise.knowledge import Levels
 from agewise.learning import Learner
 from agewise.loss.bound import Evaluation
+from agewise.loss.estimator import known_mean, levels_left
 from agewise.loss.tables import noise_counts, noise_power
 from agewise.loss.training import is_trained
 from agewise.mechanism import MECHANISMS
-from agewise.planning.promise import promise_in_words, rounds_in_words
+from agewise.planning.promise import (
+    coverage_in_words,
+    promise_in_words,
+    rounds_in_words,
+)
 from agewise.planning.proof import Proof, proof_to_data
 from agewise.planning.text import Alike, fingerprint, numbered, plan_json
 from agewise.problem import Problem
@@ -81,7 +88,7 @@ class Plan:
     collected: tuple[str, ...] = ()  #: clients that had collected already by then
     complete: bool = True  #: false if the search was interrupted
     unheard: tuple[str, ...] = ()  #: clients of whom nothing is heard
-    #: loss of a server that publishes the mean it knows, at the law of this plan's ages
+    #: loss of a server that publishes the mean it knows, whatever the ages of this plan
     nothing_collected: float = math.nan
     #: loss of fresh data with classical noise and the best use of what the server knows
     classical_fresh: float = math.nan
@@ -308,6 +315,57 @@ class Plan:
         share = 100 * noise / self.gap if self.gap > 0 else 0.0
         return f"{noise:.6g} of it noise ({share:.2g} %)"
 
+    def coverage(self) -> list[tuple[str, str]]:
+        """What an ε is about and what not, and how well a release tells a level."""
+        return [*coverage_in_words(self.problem), *self._level_fact()]
+
+    def _level_fact(self) -> list[tuple[str, str]]:
+        """How well a release tells the level, beside what a fresh one would."""
+        if not isinstance(self.problem.known, Levels) or self.unheard:
+            return []
+        before, after = levels_left(self.problem, self.ages)
+        _, fresh = levels_left(self.problem, [0] * len(self.ages))
+        unit = f" {self.problem.release_unit}" if self.problem.release_unit else ""
+        return [
+            (
+                "the level",
+                f"standard deviation {before:.4g}{unit} before a release, {after:.4g}{unit} after "
+                f"it ({fresh:.4g}{unit} after one of fresh data)",
+            )
+        ]
+
+    @property
+    def known_mean(self) -> list[float]:
+        """What a server publishes that collects nothing: the mean that it knows."""
+        return known_mean(self.problem, [0] * len(self.ages)).tolist()  # type: ignore[no-any-return]
+
+    @property
+    def next_step(self) -> str | None:
+        """What to do about the verdict: a command, SCENARIO standing for the scenario planned."""
+        if self.verdict is None:
+            return None
+        if self.verdict.startswith("Collect nothing"):
+            mean = self.known_mean
+            unit = f" {self.problem.release_unit}" if self.problem.release_unit else ""
+            what = f"{mean[0]:.6g}{unit}" if len(mean) == 1 else "plan.known_mean"
+            return f"Publish {what}, the mean that is known already; there is nothing to run."
+        if self.problem.rounds != 1:
+            return (
+                'In Python: aw.run_rounds(aw.price(problem.replace(estimator="best"), '
+                "[problem.aggregate_at] * len(problem.clients)))"
+            )
+        return (
+            "agewise plan SCENARIO --estimator best --ages 0 --out fresh && "
+            "agewise run --plan fresh/plan.json"
+        )
+
+    def _searched_words(self, square: str) -> str:
+        """What the bound is about, where a search followed the largest factors of levels only."""
+        return (
+            f"with the largest factors of the level only: {self.objective:.6g}{square}, which the "
+            f"bound is about; with all of them the loss is {self.gap:.6g}{square}"
+        )
+
     def _heard_fact(self) -> list[tuple[str, str]]:
         """What the estimate loses once many rounds have been heard."""
         from agewise.planning.heard import heard_gap  # noqa: PLC0415  (it is about plans)
@@ -323,6 +381,7 @@ class Plan:
         facts.append(("noise", self.trust))
         if self.problem.rounds != 1 or self.problem.promise != "present":
             facts.append(("ε is about", promise_in_words(self.problem)))
+        facts += self.coverage()
         capacity = self.problem.capacity
         crowded = capacity is not None and capacity < len(self.assignments)
         fresh = f"{self.classical_fresh:.6g}{square}, "
@@ -341,6 +400,8 @@ class Plan:
             which = "no schedule" if self.planned_from is None else "no schedule still open then"
             least = f"{which} has an objective below {self.lower_bound:.6g}{square}"
             facts.append(("optimality", f"{least} (relative gap {self.relative_gap:.2g})"))
+            if isinstance(self.problem.known, Levels) and self.objective != self.gap:
+                facts.append(("searched", self._searched_words(square)))
         if self.certificate is not None:
             facts.append(("proof", self.certificate.reason))
         return facts
@@ -381,3 +442,8 @@ def verdict(gap: float, nothing: float, fresh: float, unit: str) -> str | None:
             f"{fresh:.6g}{unit} with classical noise (estimator best)."
         )
     return None
+
+
+def as_plan(plan: Plan, field: str = "plan") -> Plan:
+    """Return a plan, or refuse anything else."""
+    return instance(field, plan, Plan, "a Plan", "Make one with aw.plan(problem).")

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from agewise.chain_terms import Cell, Wanted, aged_epsilons, size_and_target, tabulates
-from agewise.checks import whole
-from agewise.errors import InvalidInput
-from agewise.loss.bound import has_bound, loss_bound
-from agewise.loss.estimator import Estimator, estimator_of
+from agewise.checks import MOST_BYTES, as_names, instance, positive, whole
+from agewise.errors import InvalidInput, quoted
+from agewise.knowledge import Levels
+from agewise.loss.bound import bound_bytes, has_bound, loss_bound
+from agewise.loss.estimator import Estimator, estimator_of, searched_estimate
 from agewise.loss.gap import classical_fresh, nothing_collected
-from agewise.loss.tables import cost_tables, known_tables
-from agewise.mechanism import MECHANISMS
+from agewise.loss.kinds import kinds_of
+from agewise.planning.given import problem_of
 from agewise.planning.notes import search_notes, warnings
 from agewise.planning.plan import Assignment, Plan
 from agewise.planning.proof import proof_of, stated_bound
-from agewise.problem import Client, Problem, nameless
+from agewise.problem import Problem
 from agewise.scheduling import Certificate, Schedule
-from agewise.slot_tables import SlotTable
-from agewise.target import Target
-from agewise.terms import terms, terms_of
+
+SEARCHES = ("certified", "exhaustive")
+"""Methods that prove something."""
 
 MOST_NOISE = 1e300
 """The largest noise scale that is promised to a client whose gain is all but 0."""
@@ -33,15 +34,12 @@ MOST_NOISE = 1e300
 OF_ONE_ROUND = ("in turn", "carried out")
 """Methods of plans whose loss is that of a round by itself, whoever rests in others."""
 
-DELICATE = 1e-4
-"""Δ, and ranges of released values as a share of the records', below which rounding is seen."""
-
 BOUND_CLIENTS = 64
 """Clients beyond which a plan does not evaluate Theorem 1 unless it is the objective."""
 
 
 def price(
-    problem: Problem,
+    problem: Problem | str | Path,
     slots: ArrayLike,
     method: str = "given",
     unheard: Sequence[str] = (),
@@ -63,12 +61,13 @@ def price(
     >>> fresh.ages, round(fresh.gap, 3), fresh.lower_bound
     ([0, 0, 0], 216.0, None)
     """
+    problem, unheard = problem_of(problem), as_names("unheard", unheard)
     checked = checked_slots(problem, slots, unheard)
-    if method in ("certified", "exhaustive"):
-        raise InvalidInput("method", repr(method), "a name that claims no search", "Use plan().")
+    if not isinstance(method, str) or method in SEARCHES:
+        raise InvalidInput("method", quoted(method), "a name that claims no search", "Use plan().")
     check_unheard(problem, unheard)
     schedule = Schedule(np.array(checked) - 1, np.nan, None, 0)
-    if promised:
+    if promised is not None and instance("promised", promised, Mapping, "noise scales by name"):
         _check_promised(problem, promised)
     return assemble(problem, schedule, method, unheard=unheard, promised=promised)
 
@@ -81,7 +80,7 @@ def _check_promised(problem: Problem, promised: Mapping[str, float]) -> None:
     for name, scale in promised.items():
         if name not in names:
             raise InvalidInput("promised", repr(name), "clients of the problem")
-        if not 0 <= scale <= MOST_NOISE:
+        if not positive(f"promised: {name}", scale, with_zero=True) <= MOST_NOISE:
             raise InvalidInput(f"promised: {name}", scale, f"0 to {MOST_NOISE:g}")
 
 
@@ -92,7 +91,7 @@ def check_unheard(problem: Problem, unheard: Sequence[str]) -> None:
         if name not in names:
             raise InvalidInput("unheard", repr(name), "one of " + ", ".join(names))
     if set(unheard) == set(names):
-        raise InvalidInput("unheard", "all clients", "some clients that can still be heard")
+        raise InvalidInput("unheard", "all clients", "clients of which some still send")
     if unheard and problem.estimator != "best":
         raise InvalidInput(
             "unheard",
@@ -140,7 +139,6 @@ def assemble(
     An objective that is NaN is computed: the bound where that was minimised, else the gap.
     """
     best = problem.estimator == "best"
-    slots = known_tables(problem).slots if best else cost_tables(problem).slots
     told = dict(promised or {})
     estimate = estimator_of(
         problem,
@@ -150,14 +148,18 @@ def assemble(
         alone=method in OF_ONE_ROUND,
     )
     gap, gains, offset = estimate.gap, estimate.gains, estimate.offset
-    assignments = _assignments(problem, slots, schedule.columns.tolist(), estimate)
+    searched = gap
+    if best and method in SEARCHES and isinstance(problem.known, Levels):
+        found = searched_estimate(problem, schedule.columns, unheard, told).gap
+        searched = gap if math.isclose(found, gap, rel_tol=1e-9) else found
+    assignments = _assignments(problem, schedule.columns, estimate)
     ages = [a.age for a in assignments]
     bound = None
     few = len(assignments) <= BOUND_CLIENTS and has_bound(problem)
-    if problem.objective == "bound" or few:
+    if problem.objective == "bound" or (few and bound_bytes(problem) <= MOST_BYTES):
         bound = loss_bound(problem, ages)
     if best:
-        schedule = replace(schedule, objective=gap)
+        schedule = replace(schedule, objective=searched)
     objective = schedule.objective
     if np.isnan(objective):
         by_bound = problem.objective == "bound" and method != "certified"
@@ -179,7 +181,7 @@ def assemble(
         collected=tuple(collected),
         complete=schedule.complete,
         unheard=tuple(unheard),
-        nothing_collected=nothing_collected(problem, ages),
+        nothing_collected=nothing_collected(problem),
         classical_fresh=classical_fresh(problem),
         gains=gains[:, 0].tolist() if gains.shape[1] == 1 else gains.tolist(),
         offset=offset.tolist(),
@@ -191,116 +193,40 @@ def assemble(
 
 
 def _assignments(
-    problem: Problem, slots: tuple[SlotTable, ...], columns: list[int], estimate: Estimator
+    problem: Problem, columns: NDArray[np.intp], estimate: Estimator
 ) -> tuple[Assignment, ...]:
     """What each client does; with one draw by the server, its noise as the client's mean has it.
 
-    Clients that share a table, a column and a noise scale share what that achieves.
+    Clients of a kind that share a column and a noise scale share what that achieves.
     """
-    own: dict[Any, _Own] = {}
-    keys = []
-    gains = np.abs(estimate.gains[:, 0]).tolist()
-    for client, gain, table, column in zip(problem.clients, gains, slots, columns, strict=True):
-        least = 0.0
-        if estimate.draw is not None and gain > 0:  # a gain of 0 hides it whatever the draw
-            least = min(estimate.draw / gain, MOST_NOISE)
-        key = id(table), column, least
-        if key not in own:
-            own[key] = _Own.of(problem, client, table, column, least)
-        keys.append(key)
-    achieved = dict(zip(own, _achieved(problem, list(own.values())), strict=True))
+    kinds = kinds_of(problem.untrained(), None)
+    found, scale = kinds.calibration, kinds.calibration.scale[kinds.kind, columns]
+    if estimate.draw is not None:
+        gains = np.abs(estimate.gains[:, 0])
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            least = np.minimum(estimate.draw / gains, MOST_NOISE)
+        scale = np.where(gains > 0, np.maximum(scale, least), scale)  # 0 hides it whatever the draw
+    known: dict[tuple[int, int, float], int] = {}
+    keys = zip(kinds.kind.tolist(), columns.tolist(), scale.tolist(), strict=True)
+    numbers = [known.setdefault(key, len(known)) for key in keys]
+    kind, column, scales = (np.array(one) for one in zip(*known, strict=True))
+    spent = found.spent(kind, column, scales).tolist()
+    achieved = found.aged_epsilon(kind, column, scales).tolist()
+    delta, reach = found.delta[kind, column].tolist(), found.sensitivity[kind, column].tolist()
+    last = problem.aggregate_at
     return tuple(
         Assignment(
             client=client.name,
             collect_at=column + 1,
-            age=problem.aggregate_at - 1 - column,
-            delta=one.delta,
-            sensitivity=one.sensitivity,
-            classical_epsilon=one.spent,
-            noise_scale=one.scale,
-            aged_epsilon=achieved[key],
+            age=last - 1 - column,
+            delta=delta[own],
+            sensitivity=reach[own],
+            classical_epsilon=spent[own],
+            noise_scale=least,
+            aged_epsilon=achieved[own],
             fingerprint=client.process.fingerprint,
         )
-        for client, column, key in zip(problem.clients, columns, keys, strict=True)
-        for one in (own[key],)
+        for client, column, least, own in zip(
+            problem.clients, columns.tolist(), scale.tolist(), numbers, strict=True
+        )
     )
-
-
-@dataclass(frozen=True)
-class _Own:
-    """What a client has to do in its slot: the noise that it needs, or more."""
-
-    client: Client
-    target: Target
-    table: SlotTable
-    column: int
-    delta: float
-    sensitivity: float
-    classical_epsilon: float
-    scale: float
-    spent: float
-
-    @classmethod
-    def of(
-        cls, problem: Problem, client: Client, table: SlotTable, column: int, least: float
-    ) -> _Own:
-        target, last = problem.target_of(client), problem.aggregate_at
-        names = ("delta", "sensitivity", "classical_epsilon", "classical_delta", "scale")
-        numbers = {name: float(getattr(table, name)[column]) for name in names}
-        if _is_delicate(numbers["delta"], table, column):
-            learner = problem.untrained().learner
-            alone = terms(nameless(client), target, learner, problem.estimator, column + 1, last)
-            numbers = {name: getattr(alone, name) for name in names}
-        failure, scale = numbers.pop("classical_delta"), numbers.pop("scale")
-        spent = numbers["classical_epsilon"]
-        if least > scale:
-            reach = map(np.asarray, (numbers["sensitivity"], least, failure))
-            spent = float(MECHANISMS[target.mechanism].spent(*reach))
-        return cls(client, target, table, column, **numbers, scale=max(scale, least), spent=spent)
-
-
-def _is_delicate(delta: float, table: SlotTable, column: int) -> bool:
-    """Whether rounding may be seen in the noise, so that it must be the client's own arithmetic.
-
-    Tables of many slots and many clients are worked out in another order than a client does.
-    """
-    rows = table.rows
-    if 0 < delta < DELICATE:
-        return True
-    if rows.estimator != "propagated":
-        return False
-    fresh = rows.learner.table(rows.client.process.states)
-    return bool(
-        table.sensitivity[column] * rows.client.samples < DELICATE * np.ptp(fresh, axis=0).max()
-    )
-
-
-def _achieved(problem: Problem, cells: list[_Own]) -> list[float]:
-    """The aged ε of each."""
-    last = problem.aggregate_at
-    wanted = Wanted(problem.learner, problem.estimator, np.zeros(1, dtype=np.int64), last)
-    groups: dict[Any, list[int]] = {}
-    for place, one in enumerate(cells):
-        fits = tabulates(one.client, one.target, wanted)
-        kind = size_and_target(one.client, one.target) if fits else None
-        groups.setdefault(kind, []).append(place)
-    aged = [0.0] * len(cells)
-    for place in groups.pop(None, []):
-        one = cells[place]
-        alone = terms_of(one.client, one.target, one.table, one.column, last)
-        aged[place] = alone.aged_epsilon(one.scale, one.spent)
-    for places in groups.values():
-        asked = [
-            Cell(
-                one.client,
-                one.target,
-                int(one.table.rows.young[one.column]),
-                one.delta,
-                one.classical_epsilon,
-                one.spent,
-            )
-            for one in map(cells.__getitem__, places)
-        ]
-        for place, value in zip(places, aged_epsilons(asked), strict=True):
-            aged[place] = value
-    return aged

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agewise.learning import guard_table
-from agewise.mechanism import MECHANISMS
-from agewise.privacy.steady import Promise, steady_epsilon
-from agewise.problem import Problem
+from agewise.calibration import adversary, terms
+from agewise.privacy.continual import Promise, continual_epsilon
+from agewise.problem import Problem, nameless
 from agewise.report.tables import counted
-from agewise.terms import adversary
 
 if TYPE_CHECKING:
     from agewise.planning.plan import Plan
@@ -36,25 +34,35 @@ def promise_in_words(problem: Problem) -> str:
     )
 
 
+def coverage_in_words(problem: Problem) -> list[tuple[str, str]]:
+    """What every ε compares, two worlds that differ in one record, and what it says nothing of."""
+    if problem.level is None:
+        own = "one record: compared with the same day had its value been another"
+        shared = "what all records share"
+    else:
+        own = (
+            "a record's own part, the common level known: compared with the same day had that "
+            "part been another"
+        )
+        shared = "the common level"
+    told = f"what the release tells of the day, {shared}, and through it of every reading"
+    return [("ε covers", own), ("ε does not cover", told)]
+
+
 def epsilon_after(plan: Plan, rounds: int | None, promise: Promise) -> float:
     """The largest ε of any client after so many rounds as planned, about what is promised."""
     problem, worst = plan.problem, 0.0
     for client, one in zip(problem.clients, plan.assignments, strict=True):
         if one.classical_epsilon == 0:
             continue
-        table = guard_table(
-            problem.learner,
-            client.process,
-            one.collect_at,
-            problem.aggregate_at,
-            problem.estimator,
-            MECHANISMS[problem.mechanism].norm,
-        )
         method, _ = adversary(client, problem.mixing)
-        own = problem.target_of(client)
+        own, last = problem.target_of(client), problem.aggregate_at
+        table = terms(
+            nameless(client), own, problem.learner, problem.estimator, one.collect_at, last
+        ).guard
         worst = max(
             worst,
-            steady_epsilon(
+            continual_epsilon(
                 client.process,
                 own.every or 1,
                 min(one.classical_epsilon, 1e6),

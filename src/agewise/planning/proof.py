@@ -13,23 +13,21 @@ from typing import Any
 import numpy as np
 
 from agewise.arrays import Array
+from agewise.calibration import SlotTable
 from agewise.checks import whole
 from agewise.errors import InvalidInput
 from agewise.loss.tables import CostTables, one_draw_of
 from agewise.problem import Problem
 from agewise.scheduling import (
-    Band,
-    Bands,
     Certificate,
     Draw,
+    Halved,
     Leaf,
     Schedule,
     Split,
-    check_one_draw,
-    check_schedule,
 )
-from agewise.scheduling.gain_certificate import CANCELLED
-from agewise.slot_tables import SlotTable
+from agewise.scheduling.certificate import CANCELLED
+from agewise.scheduling.schedule import Proof as Shown
 
 ROUNDING = 1e-9
 """Relative room for rounding, and for another machine's arithmetic."""
@@ -40,7 +38,7 @@ class AllTried:
     """Every schedule was looked at: that is proof enough, and is checked by doing it again."""
 
 
-Proof = AllTried | Leaf | Split | Bands
+Proof = AllTried | Shown
 
 
 def proof_of(schedule: Schedule) -> Proof | None:
@@ -67,35 +65,6 @@ def open_costs(
     held = np.array([client.name in collected for client in problem.clients])
     past = np.where(held[:, None], columns != np.asarray(slots)[:, None] - 1, columns < first - 1)
     return np.where(past, np.inf, tables.u)
-
-
-def certify(
-    u: Array,
-    b: Array,
-    capacity: int | None,
-    schedule: Schedule,
-    once: Draw | None = None,
-) -> Certificate:
-    """Recompute what a schedule's proof shows; the verdict is on the bound that it claims.
-
-    With several biases a search may have closed its gap by enumeration, which leaves no proof:
-    then the bound is what the multipliers show, and the verdict is on that. `once` is what
-    clients need where noise is drawn once.
-    """
-    if once is not None:
-        return check_one_draw(schedule, u, b, once, capacity)
-    checked = check_schedule(schedule, u, b, capacity)
-    one_bias = b.ndim == 2 or b.shape[2] == 1
-    if checked.holds or one_bias or not math.isfinite(checked.lower_bound):
-        return checked
-    weaker = Schedule(
-        schedule.columns,
-        schedule.objective,
-        checked.lower_bound,
-        schedule.iterations,
-        proof=schedule.proof,
-    )
-    return check_schedule(weaker, u, b, capacity)
 
 
 def stated_bound(schedule: Schedule, checked: Certificate) -> float:
@@ -133,27 +102,23 @@ def same_bound(claimed: float, proven: float, objective: float, unknown: float =
 def proof_to_data(proof: Proof | None) -> dict[str, Any] | None:
     """The proof as plain data.
 
-    `parts` lists the parts of the search space: a cut (client and threshold of its bias) comes
-    before the two parts it makes, below and above; the others have multipliers and prices.
-    `bands` are parts by the scale of one draw of noise, each with a proof of its own.
+    `parts` lists the parts of the search space. A cut comes before the two parts it makes: a client
+    and some of its columns, which it keeps to or avoids, or a scale of the draw of noise, which is
+    not exceeded or is. The others have multipliers and prices.
     """
     if proof is None:
         return None
     if isinstance(proof, AllTried):
         return {"all_schedules_tried": True}
-    if isinstance(proof, Bands):
-        return {
-            "bands": [
-                {"low": one.low, "high": one.high, "proof": proof_to_data(one.proof or AllTried())}
-                for one in proof.bands
-            ]
-        }
     parts: list[dict[str, Any]] = []
-    stack: list[Leaf | Split] = [proof]
+    stack: list[Shown] = [proof]
     while stack:  # a tree may be deeper than Python nests calls
         part = stack.pop()
         if isinstance(part, Split):
-            parts.append({"client": part.client, "threshold": part.threshold})
+            parts.append({"client": part.client, "columns": sorted(part.columns)})
+            stack += [part.outside, part.inside]
+        elif isinstance(part, Halved):
+            parts.append({"scale": part.scale})
             stack += [part.above, part.below]
         else:
             entry: dict[str, Any] = {"multipliers": list(part.multipliers)}
@@ -169,22 +134,28 @@ def proof_from_data(data: Any, clients: int) -> Proof | None:
         return None
     if data == {"all_schedules_tried": True}:
         return AllTried()
-    if isinstance(data, dict) and set(data) == {"bands"} and isinstance(data["bands"], list):
-        return Bands(tuple(_band(entry, clients) for entry in data["bands"]))
     parts = data.get("parts") if isinstance(data, dict) and set(data) == {"parts"} else None
     if not isinstance(parts, list) or not parts:
         raise _no_proof("neither parts nor all schedules tried")
-    stack: list[Leaf | Split] = []
+    stack: list[Shown] = []
     for entry in reversed(parts):  # the parts of a cut come after it
         if not isinstance(entry, dict):
             raise _no_proof("a part that is not an object")
-        if set(entry) == {"client", "threshold"}:
+        if set(entry) in ({"client", "columns"}, {"scale"}):
             if len(stack) < 2:
                 raise _no_proof("a cut without its two parts")
+            one, two = stack.pop(), stack.pop()
+            if "scale" in entry:
+                (scale,) = _finite([entry["scale"]])
+                stack.append(Halved(scale, one, two))
+                continue
             client = whole("plan: proof: client", entry["client"], 0, clients - 1)
-            (threshold,) = _finite([entry["threshold"]])
-            below, above = stack.pop(), stack.pop()
-            stack.append(Split(client, threshold, below, above))
+            if not isinstance(entry["columns"], list):
+                raise _no_proof("a cut without a list of columns")
+            columns = frozenset(
+                whole("plan: proof: columns", column, 0) for column in entry["columns"]
+            )
+            stack.append(Split(client, columns, one, two))
         elif {"multipliers"} <= set(entry) <= {"multipliers", "prices"}:
             prices = _finite(entry["prices"]) if "prices" in entry else None
             stack.append(Leaf(_finite(entry["multipliers"]), prices))
@@ -193,16 +164,6 @@ def proof_from_data(data: Any, clients: int) -> Proof | None:
     if len(stack) != 1:
         raise _no_proof(f"{len(stack)} parts that no cut joins")
     return stack[0]
-
-
-def _band(entry: Any, clients: int) -> Band:
-    if not isinstance(entry, dict) or set(entry) != {"low", "high", "proof"}:
-        raise _no_proof("a band without low, high and proof")
-    proof = proof_from_data(entry["proof"], clients)
-    if proof is None or isinstance(proof, Bands):
-        raise _no_proof("a band without a proof")
-    low, high = _finite([entry["low"], entry["high"]])
-    return Band(low, high, None if isinstance(proof, AllTried) else proof)
 
 
 def _finite(values: Any) -> tuple[float, ...]:

@@ -5,32 +5,37 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
-from agewise.checks import one_of, whole
+from agewise.checks import as_names, instance, one_of, refuse_size, whole
 from agewise.errors import AgewiseError, InvalidInput
+from agewise.knowledge import Levels
 from agewise.loss.bound import schedule_bounds
+from agewise.loss.kinds import PASSING, told_of
 from agewise.loss.simulation import checked_generator, client_errors
 from agewise.loss.tables import CostTables, cost_tables, known_tables
 from agewise.planning.best import heard_rows, open_tables, search_best
-from agewise.planning.plan import Plan
+from agewise.planning.given import problem_of
+from agewise.planning.plan import Plan, as_plan
 from agewise.planning.price import assemble
-from agewise.planning.proof import certify, draws_once, open_costs
+from agewise.planning.proof import draws_once, open_costs
 from agewise.planning.turns import postpone
 from agewise.problem import Problem
 from agewise.progress import Progress
+from agewise.report.tables import counted
 from agewise.scheduling import (
     Certificate,
     Draw,
     Schedule,
+    check_schedule,
     exhaustive,
-    one_draw_objective,
+    matched,
     random_schedule,
-    solve_one_draw,
     solve_schedule,
     table_objective,
 )
@@ -43,7 +48,7 @@ BOUND_LIMIT = 25_000
 
 
 def plan(
-    problem: Problem,
+    problem: Problem | str | Path,
     method: SearchMethod = "certified",
     *,
     rng: np.random.Generator | None = None,
@@ -53,6 +58,7 @@ def plan(
 ) -> Plan:
     """Decide when each client collects, and how much noise it adds.
 
+    `problem` may be the name of a built-in scenario or the file of one, as on the command line.
     `method`: `certified` searches in near-linear time and proves how good its schedule is,
     `exhaustive` tries every schedule (the paper's search), `random` draws one. With the estimator
     `best` the server's gains are chosen together with the schedule. Certified search
@@ -70,20 +76,24 @@ def plan(
     ([9, 9, 8], 1045.025)
     """
     one_of("method", method, SEARCH_METHODS)
+    problem = problem_of(problem)
+    _refuse_useless_levels(problem)
     if problem.estimator == "best" and method != "random":
         return _with_gains(problem, method, progress)
     tables = cost_tables(problem)
     clients, slots = tables.u.shape
     once = draws_once(problem, tables.slots, {})
-    exact = table_objective(tables.u, tables.b)
-    if once is not None:
-        exact = one_draw_objective(tables.u, tables.b, once)
+    exact = table_objective(tables.u, tables.b, once)
     if method == "certified":
         schedule = _solved(problem, tables.u, tables.b, once, None, keep_best, progress)
         checked = _checked(schedule, tables.u, tables.b, once, problem)
         return assemble(problem, schedule, method, checked)
     if method == "random":
-        columns = random_schedule(clients, slots, checked_generator(rng), problem.capacity)
+        worth = None
+        if isinstance(problem.known, Levels):
+            told = told_of(problem)
+            worth = told.worth[told.kind]
+        columns = random_schedule(clients, slots, checked_generator(rng), problem.capacity, worth)
         return assemble(problem, Schedule(columns, np.nan, None, 1), method)
     if problem.objective == "exact":
         schedule = exhaustive(exact, clients, slots, problem.capacity)
@@ -117,10 +127,10 @@ def replan(
     >>> replan(first, now=4, collected={"client 2": 1}).collect_at
     [10, 1, 4]
     """
-    if isinstance(lost, str):
-        raise InvalidInput("lost", repr(lost), "a list of names")
-    problem, gone = current.problem, set(lost)
-    held = dict(collected or {})
+    problem, gone = as_plan(current, "current").problem, set(as_names("lost", lost))
+    slot_of = {} if collected is None else collected
+    held = dict(instance("collected", slot_of, Mapping, "slots by name of client"))
+    as_names("collected", held)
     if gone & set(held):
         raise InvalidInput("client", repr(min(gone & set(held))), "either collected or lost")
     names = {c.name for c in problem.clients}
@@ -160,6 +170,34 @@ def replan(
     )
 
 
+def _refuse_useless_levels(problem: Problem) -> None:
+    """Refuse levels that next to nothing shows of in any client's reports, fresh or aged."""
+    if not isinstance(problem.known, Levels):
+        return
+    told = told_of(problem)
+    passes = told.passes
+    if passes is not None and passes.max() < PASSING:
+        raise InvalidInput(
+            "level",
+            f"of which reports show {100 * passes.max():.2g} % of the variance",
+            f"one of which {100 * PASSING:g} % or more passes the clip of some client",
+            "Fresh reports show more of it if the states span more, aged ones if they are finer.",
+        )
+    worth = told.worth[told.kind]
+    if problem.capacity is None or worth.all():
+        return
+    left = int((matched(worth, problem.capacity) < 0).sum())
+    if left:
+        raise InvalidInput(
+            "capacity",
+            problem.capacity,
+            f"room for {counted(left, 'client')} more in slots whose reports show "
+            f"{100 * PASSING:g} % or more of the level",
+            "Of other slots nearest states show next to nothing of what clients share. Raise the "
+            "capacity; finer states would let more of the level pass.",
+        )
+
+
 def _promised(current: Plan, collected: Iterable[str]) -> dict[str, float]:
     """The noise that the server's one draw has been promised to have on clients' means."""
     if current.problem.noise == "client":
@@ -188,7 +226,7 @@ def _again_with_gains(
     problem = current.problem
     silent = tuple(c.name for c in problem.clients if c.name in gone or c.name in current.unheard)
     if len(silent) == len(problem.clients):
-        raise InvalidInput("lost", "all clients", "some clients that can still be heard")
+        raise InvalidInput("lost", "all clients", "clients of which some still send")
     held = {a.client: a.collect_at for a in current.assignments} | slots
     places = [held[c.name] for c in problem.clients]
     tables = open_tables(problem, places, first, slots, silent)
@@ -213,10 +251,9 @@ def _solved(
     progress: Progress | None,
 ) -> Schedule:
     """The certified search: with noise by each client, or drawn once by the server."""
-    if once is not None:
-        return solve_one_draw(u, b, once, problem.capacity, progress=progress)
+    capacity = problem.capacity
     return solve_schedule(
-        u, b, problem.capacity, start=start, keep_best=keep_best, progress=progress
+        u, b, capacity, draw=once, start=start, keep_best=keep_best, progress=progress
     )
 
 
@@ -224,7 +261,7 @@ def _checked(
     schedule: Schedule, u: Array, b: Array, once: Draw | None, problem: Problem
 ) -> Certificate:
     """What the independent check of a schedule says; a failed one is an error of ours."""
-    checked = certify(u, b, problem.capacity, schedule, once)
+    checked = check_schedule(schedule, u, b, problem.capacity, draw=once)
     if not checked.holds:
         raise AgewiseError(f"the search made a schedule that its check refuses: {checked.reason}")
     return checked
@@ -261,6 +298,8 @@ def _simulated_objective(
     """
     trials = whole("trials", trials, 2)
     clients, slots = tables.u.shape
+    held = 2 * 8.0 * clients * slots * trials * problem.width  # the draws, and their stack
+    refuse_size("trials", trials, held, "Give fewer trials; their error falls with the root only.")
     errors = []
     for cell in range(clients * slots):
         client, slot = divmod(cell, slots)

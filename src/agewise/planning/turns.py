@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from agewise.knowledge.estimate import GainTables
 from agewise.loss.estimator import estimator_of
 from agewise.loss.tables import known_tables
 from agewise.planning.best import search_best
+from agewise.planning.given import problem_of
 from agewise.planning.plan import Plan
 from agewise.planning.price import price
 from agewise.problem import Problem
@@ -26,7 +28,9 @@ MOST_TURNS = 64
 """The rarest turn that is looked at."""
 
 
-def take_turns(problem: Problem, most: int = 8, *, progress: Progress | None = None) -> Problem:
+def take_turns(
+    problem: Problem | str | Path, most: int = 8, *, progress: Progress | None = None
+) -> Problem:
     """Return the problem with the `turn` of each client that loses least, from 1 to `most`.
 
     Turns and slots are searched for together, for the mean loss over all rounds of an estimate
@@ -46,7 +50,7 @@ def take_turns(problem: Problem, most: int = 8, *, progress: Progress | None = N
     >>> aw.plan(turns).gap < 0.85 * aw.plan(every_day).gap
     True
     """
-    last = whole("turns", most, 1, MOST_TURNS)
+    problem, last = problem_of(problem), whole("turns", most, 1, MOST_TURNS)
     try:
         kinds = [_tables(problem, turn) for turn in range(last, 0, -1)][::-1]
     except InvalidInput as error:

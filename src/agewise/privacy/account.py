@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 from agewise.errors import InvalidInput
 from agewise.mixing import Method
 from agewise.privacy.composition import Total
+from agewise.privacy.continual import Promise, per_release_epsilon
 from agewise.privacy.events import ROOM, BudgetExceeded, Event, Policy, now
 from agewise.privacy.standing import Standing, losses_of, standing_of
-from agewise.privacy.steady import Promise, affordable_epsilon
 from agewise.privacy.totals import (
     every_moment,
     promised_anew,
@@ -152,8 +152,10 @@ def _enforce_promise(
 def _enforce_ever(
     policy: Policy, known: Sequence[Event], new: Event, process: Process, method: Method
 ) -> None:
-    """Refuse a release under a rule that does not keep the limit about every moment.
+    """Refuse a release with which the rule does not keep the limit about every moment.
 
+    What counts is what releases told apart so far, the new one included, again and again at the
+    rule's smallest gap: a later release that tells more is held against the limit in its turn.
     Earlier releases that did not keep to the rule count in full beside it.
     """
     every, most, limit = (
@@ -163,8 +165,7 @@ def _enforce_ever(
     )
     if new.classical_epsilon == 0:
         return
-    share = losses_of(replace(new, classical_epsilon=1.0), process)
-    largest, outside = most * share, 0.0
+    largest, outside = losses_of(new, process), 0.0
     before = standing_of(known, process, method)
     fits = before is not None and (before.gap is None or before.gap >= every)
     if before is not None and fits and np.max(before.largest, initial=0.0) <= most * (1 + ROOM):
@@ -191,10 +192,10 @@ def _enforce_ever(
         return
     allowed = _affordable(process, every, limit - outside, how)
     raise BudgetExceeded(
-        f"client {new.client!r} may release once in any {every} slots at classical ε {most:.6g}: "
-        f"about every moment that is {bound:.6g}, its policy allows {limit:.6g} "
-        f"(max_aged_epsilon). Nothing was released. Set max_release_epsilon to {allowed:.6g} or "
-        "less, or every to more slots."
+        f"client {new.client!r} would release at classical ε {new.classical_epsilon:.6g}, and may "
+        f"do so once in any {every} slots: about every moment that is {bound:.6g}, its policy "
+        f"allows {limit:.6g} (max_aged_epsilon). Nothing was released. Plan with {allowed:.6g} or "
+        "less each time, or set every to more slots."
     )
 
 
@@ -203,7 +204,8 @@ def _affordable(process: Process, every: int, limit: float, method: Method) -> f
     try:
         if limit <= 0:
             return 0.0
-        return 0.999 * affordable_epsilon(process, every, limit, release="any", method=method)
+        most = per_release_epsilon(process, every, limit, 0, "every_moment", "any", method)
+        return 0.999 * most
     except InvalidInput:
         return 0.0
 
@@ -245,7 +247,7 @@ def _refuse_over(policy: Policy, new: Event, slot: int, before: Total, after: To
         raise BudgetExceeded(
             f"client {new.client!r} would reach {name} {wanted:.6g}{about}, its policy allows "
             f"{limit:.6g}: {left:.6g} remains. Nothing was released. Wait until earlier releases "
-            "have aged, collect long after the slots they were reckoned for, or change the "
+            "have aged, collect long after the slots they were counted for, or change the "
             "client's policy (--max-aged-epsilon, --max-classical-epsilon, --max-delta, or "
-            "--window to count only so many slots)."
+            "--window to count fewer slots)."
         )

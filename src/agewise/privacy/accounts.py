@@ -8,7 +8,6 @@ changed, missing or reordered without notice. What many clients release together
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from agewise.errors import InvalidInput
+from agewise.privacy.carried import Carried, History
 from agewise.privacy.events import Event
 from agewise.privacy.histories import Histories, LastOnly, facts_alike
 from agewise.privacy.ledger import Ledger
-from agewise.privacy.rows import COLUMNS, GENESIS, INSERT, SCHEMA, TABLES, rows_alike
+from agewise.privacy.ledger_file import NOTHING, Head, OtherHistory, schema_of
+from agewise.privacy.rows import COLUMNS, GENESIS, INSERT, SCHEMA, TABLES, folded, rows_alike
+from agewise.process import Process
 
 _HASH, _CLIENT = COLUMNS.index("hash"), COLUMNS.index("client")
 _MANY = TABLES.replace(
@@ -63,13 +65,11 @@ class Accounts(Ledger):
     _waiting: tuple[Alike, ...] = ()
     """Accounts begun in memory: nobody else can see it, so they are written when looked at."""
     _waiting_clients: set[str] = set()  # noqa: RUF012  (replaced where anything is added)
-    _memory = False
     _begin_at: int | None = None
     """Within `together` in memory, how many of them were waiting; None once that has begun."""
 
-    def __init__(self, path: Path | str | None) -> None:
-        super().__init__(path)
-        self._memory = path is None
+    def __init__(self, path: Path | str | None, *, witnessed: bool = True) -> None:
+        super().__init__(path, witnessed=witnessed)
         self._waiting_clients: set[str] = set()
         self._database.execute(f"PRAGMA cache_size=-{CACHE * 1024}")
 
@@ -117,19 +117,33 @@ class Accounts(Ledger):
         with self._suspecting():
             return {event.client: event for event, _ in self._rows("WHERE key = ?", key)}
 
+    def sent(self, key: str, clients: Iterable[str]) -> dict[str, bytes]:
+        """What these clients have released under a key, by client."""
+        names, found = list(clients), dict[str, bytes]()
+        with self._suspecting():
+            for start in range(0, len(names), ASKED):
+                some = names[start : start + ASKED]
+                ask = f"SELECT client, payload FROM events {_among(some)} AND key = ?"
+                found.update(self._database.execute(ask, [*some, key]))
+        return found
+
     def begun(self, clients: Iterable[str]) -> set[str]:
         """Who of these has an account already."""
         names = list(clients)
         found = self._waiting_clients.intersection(names)
         with self._suspecting():
-            database = self._connection
-            if database.execute("SELECT 1 FROM heads LIMIT 1").fetchone() is None:
+            if self._connection.execute("SELECT 1 FROM heads LIMIT 1").fetchone() is None:
                 return found
             for start in range(0, len(names), ASKED):
                 some = names[start : start + ASKED]
-                rows = database.execute(f"SELECT client FROM heads {_among(some)}", some)
+                rows = self._connection.execute(f"SELECT client FROM heads {_among(some)}", some)
                 found.update(row[0] for row in rows)
         return found
+
+    def keep(self, process: Process) -> None:
+        """Keep a process; in memory nothing is opened again, and none is kept."""
+        if not self._memory:
+            super().keep(process)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -260,14 +274,15 @@ class Accounts(Ledger):
         """Fold further events into the seal over all of them."""
         count, seal = self._head()
         for one in hashes:
-            count, seal = count + 1, _folded(seal, one)
+            count, seal = count + 1, folded(seal, one)
         self._database.execute(
             "INSERT OR REPLACE INTO meta VALUES ('head', ?)", (f"{count} {seal}",)
         )
 
-    def _check_rows(self) -> int:
-        count, seal = 0, GENESIS
-        last: dict[str, tuple[int, str]] = {}
+    def _check_rows(self, seen: Head = NOTHING) -> int:
+        count, seal, carried = 0, GENESIS, Carried(self._processes())
+        last: dict[str, Head] = {}
+        histories: dict[str, History] = {}
         for event, before in self._rows("ORDER BY place"):
             number, previous = last.get(event.client, (0, GENESIS))
             who = f"event {number + 1} of client {event.client!r}"
@@ -276,12 +291,19 @@ class Accounts(Ledger):
             if before != previous:
                 raise self._damaged(f"{who} is not what was written")
             last[event.client] = (event.number, event.hash)
-            count, seal = count + 1, _folded(seal, event.hash)
+            count, seal = count + 1, folded(seal, event.hash)
+            history = histories.get(event.client, carried.start)
+            histories[event.client] = carried.take(history, event, known=count <= seen[0])
+            if count == seen[0] and seal != seen[1]:
+                raise OtherHistory
         if self._head() != (count, seal) or self._end() != count:
             raise self._damaged("some of its events are missing")
         heads = self._database.execute("SELECT client, number, hash FROM heads")
         if {client: (number, end) for client, number, end in heads} != last:
             raise self._damaged("some of its accounts are not what was written")
+        if count < seen[0]:
+            raise OtherHistory
+        self.unknown = carried.unknown
         return count
 
 
@@ -320,7 +342,11 @@ class Account(Ledger):
         )
         return int(rows.fetchone()[0] or 0)
 
-    def _head(self) -> tuple[int, str]:
+    def keep(self, process: Process) -> None:
+        """Keep the process in the file, for all accounts."""
+        self._file.keep(process)
+
+    def _head(self) -> Head:
         row = self._database.execute(
             "SELECT number, hash FROM heads WHERE client = ?", (self.client,)
         ).fetchone()
@@ -350,24 +376,12 @@ class Account(Ledger):
         self._database.execute("RELEASE one")
 
 
-def read_ledger(path: Path | str) -> Ledger:
+def read_ledger(path: Path | str, processes: Iterable[Process] = ()) -> Ledger:
     """Open the ledger of one client, or of many, for reading only, and check it."""
-    return Accounts.read(path) if holds_many(Path(path)) else Ledger.read(path)
+    kind = Accounts if holds_many(Path(path)) else Ledger
+    return kind.read(path, processes)
 
 
 def holds_many(path: Path) -> bool:
     """Whether a file says that it holds the accounts of many clients."""
-    if not path.is_file():
-        return False
-    try:
-        with contextlib.closing(
-            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        ) as database:
-            row = database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    except sqlite3.Error:
-        return False  # opening it will say what is wrong
-    return row is not None and row[0] == Accounts.schema
-
-
-def _folded(seal: str, one: str) -> str:
-    return hashlib.sha256(f"{seal}\n{one}".encode()).hexdigest()
+    return path.is_file() and schema_of(path) == Accounts.schema

@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
-from agewise.checks import finite_array, one_of, positive, whole
+from agewise.checks import finite_array, fraction, instance, one_of, positive, whole
 from agewise.errors import InvalidInput
 from agewise.learning import mean_rounding
 from agewise.learning import sensitivities as vector_sensitivities
 from agewise.mechanism import Laplace
 from agewise.mixing import joint_delta
-from agewise.privacy.ageing import classical_epsilon
-from agewise.privacy.sharp import ROWS_OFF, hockey_sticks
+from agewise.privacy.ageing import ROWS_OFF, classical_epsilon, hockey_sticks
 from agewise.process import JointLaw
 
 Rule = Literal["formula", "sharp", "tight"]
@@ -46,6 +45,8 @@ def sensitivity(release: ArrayLike, samples: int) -> float:
     rounded once (`math.fsum`).
     """
     values = finite_array("release", release, "one finite number a state")
+    if values.ndim != 1:
+        raise InvalidInput("release", f"of shape {values.shape}", "one finite number a state")
     count = whole("samples", samples, 1)
     return float(sensitivities(values, np.asarray(count)))
 
@@ -61,7 +62,7 @@ def noise_scale(
     """Return the noise with which the mean of `release` over `samples` records meets `epsilon`.
 
     `formula` inverts the paper's Proposition 1 with `delta` (default: the Δ of `joint`). `sharp`
-    does so exactly, for the worst of all mechanisms (`agewise.privacy.sharp`). `tight` takes the
+    does so exactly, for the worst of all mechanisms (`agewise.privacy.ageing`). `tight` takes the
     smallest scale at which the privacy loss of the Laplace mechanism itself, given the record at
     aggregation, stays within `epsilon`; it is for the law in `joint` (`exact` or `own_law`), so no
     other Δ can be given with it.
@@ -80,16 +81,15 @@ def noise_scale(
     7.97
     """
     one_of("calibration", calibration, RULES)
-    values = finite_array("release", release, "one finite number a state")
-    if values.shape != joint.states.shape:
-        raise InvalidInput("release", f"of shape {values.shape}", f"shape {joint.states.shape}")
+    values = _release(joint, release)
     count = whole("samples", samples, 1)
     target = positive("epsilon", epsilon)
     if calibration == "tight" and delta is not None:
         raise InvalidInput(
             "delta", delta, "none with tight calibration, which works from the joint law itself"
         )
-    deltas = np.asarray(joint_delta(joint) if delta is None else delta)
+    given = None if delta is None else fraction("delta", delta, with_zero=True, with_one=True)
+    deltas = np.asarray(joint_delta(joint) if given is None else given)
     if calibration == "sharp" and delta is None and not joint.underflowed and not joint.uncertainty:
         off = np.array([ROWS_OFF * joint.rounding])
         sticks = hockey_sticks(joint.backward[None], np.array([target]), off)[0]
@@ -115,14 +115,27 @@ def aged_loss(joint: JointLaw, release: ArrayLike, samples: int, scale: float) -
 
     max over y, y′ and outputs o of ln[Σ_x K[y,x]e^{−|o−f(x)/n|/η} / Σ_x K[y′,x]e^{−|o−f(x)/n|/η}].
     """
-    values = finite_array("release", release, "one finite number a state")
+    values = _release(joint, release)
     count = whole("samples", samples, 1)
-    if not scale >= 0:
-        raise InvalidInput("scale", scale, "0 or more")
+    scale = positive("scale", scale, with_zero=True)
     if joint.underflowed:  # nothing is known of the ageing: the classical loss
         return float(sensitivities(values, np.asarray(count)) / scale) if scale else np.inf
-    rows, gaps = _sorted_rows(joint.backward[None], values[None], np.array([count]))
-    return float(_losses(rows, gaps, np.array([scale]))[0])
+    told = values[None], np.array([count]), np.array([scale])
+    return float(aged_losses(joint.backward[None], *told)[0])
+
+
+def aged_losses(backward: Array, values: Array, samples: Array, scale: Array) -> Array:
+    """`aged_loss` `[c]` of cells, with the arguments of `tight_scales`."""
+    return _losses(*_sorted_rows(backward, values, samples), scale)
+
+
+def _release(joint: JointLaw, release: ArrayLike) -> Array:
+    """The released value of each state of a joint law."""
+    instance("joint", joint, JointLaw, "a JointLaw", "process.joint(collect_at, aggregate_at)")
+    values = finite_array("release", release, "one finite number a state")
+    if values.shape != joint.states.shape:
+        raise InvalidInput("release", f"of shape {values.shape}", f"shape {joint.states.shape}")
+    return values
 
 
 def sensitivities(values: Array, samples: Array) -> Array:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from agewise.checks import one_of, positive, whole
-from agewise.errors import AgewiseError, InvalidInput
+from agewise.checks import fraction, one_of, parse_json, positive, truth, whole
+from agewise.errors import AgewiseError, InvalidInput, quoted
 from agewise.mechanism import MECHANISMS
-from agewise.privacy.steady import LONGEST_GAP, Promise, check_promise
+from agewise.privacy.continual import LONGEST_GAP, Promise, check_promise
 
 ROOM = 1e-9
 """Limits hold to nine digits: what is long past never vanishes entirely from a float."""
@@ -71,10 +70,10 @@ class Policy:
         ):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
-        if not 0 <= self.max_delta < 1:
-            raise InvalidInput("max_delta", self.max_delta, "0 or more and below 1")
-        if self.window is not None and not (isinstance(self.window, int) and self.window >= 1):
-            raise InvalidInput("window", self.window, "a whole number of slots, 1 or more")
+        fraction("max_delta", self.max_delta, with_zero=True)
+        truth("allow_server_noise", self.allow_server_noise)
+        if self.window is not None:
+            whole("window", self.window, 1)
         if self.every is not None:
             whole("every", self.every, 1, LONGEST_GAP)
         if self.promise is not None:
@@ -148,15 +147,15 @@ class Event:
         if not max(self.delta, self.aged_delta) < 1:
             raise InvalidInput("delta", max(self.delta, self.aged_delta), "below 1")
         if not isinstance(self.payload, bytes) or not isinstance(self.private, bool):
-            raise InvalidInput("payload, private", repr(self.payload), "bytes, and true or false")
+            raise InvalidInput("payload, private", quoted(self.payload), "bytes, and true or false")
         if not self.key.isprintable() or not self.key:
-            raise InvalidInput("key", repr(self.key), "printable letters")
+            raise InvalidInput("key", quoted(self.key), "printable letters")
         if self.metric is not None and not _is_metric(self.metric):
             raise InvalidInput("metric", self.metric, "shares from 0 to 1, for each two states")
 
     def facts(self) -> dict[str, Any]:
         """Everything but the payload, for people and programs."""
-        account = json.loads(self.account) if self.account else None
+        account = parse_json(self.account) if self.account else None
         return {k: v for k, v in vars(self).items() if k != "payload"} | {"account": account}
 
 

@@ -4,51 +4,42 @@ One SQLite file on the client's own disk, readable by its owner only. A release 
 event and the exact bytes, committed in one transaction *before* anything leaves the client. A retry
 finds the row and sends the stored bytes again; fresh noise would be a second release. Each row
 carries the hash of the row before it, so that a changed, missing or reordered row is noticed.
-
-Between releases the one file holds everything: SQLite keeps a rollback journal beside it only while
-it writes, and no write-ahead log, whose loss would forget releases without a trace.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Self
 
 from numpy.typing import ArrayLike
 
-from agewise.errors import AgewiseError, InvalidInput
+from agewise.errors import InvalidInput
 from agewise.mixing import Method
 from agewise.privacy.account import enforce, total_of
+from agewise.privacy.carried import Carried, text_of
 from agewise.privacy.composition import Total
 from agewise.privacy.events import Event, Policy
+from agewise.privacy.ledger_file import NOTHING, Head, LedgerDamaged, LedgerFile, OtherHistory
 from agewise.privacy.rows import (
     GENESIS,
     INSERT,
-    NOT_THE_FILE,
     NUMBER,
-    SCHEMA,
     SELECT,
-    TABLES,
     Known,
-    advice_on,
-    connect,
-    create_tables,
     event_of,
-    file_state,
     hash_of,
     row_of,
 )
 from agewise.privacy.standing import Standing, standing_after
 from agewise.process import Process
 
-WRITE_AHEAD = b"\x02\x02"
-"""Bytes 18 and 19 of an SQLite file that keeps a write-ahead log, as schemas 1 and 2 did."""
+__all__ = ["Ledger", "LedgerDamaged", "account_after", "carries"]
+
+
+def carries(policy: Policy, process: Process, method: Method, law: ArrayLike | None) -> bool:
+    """Whether rows carry their account on: with a promise, where the process gives credit."""
+    return policy.promise is not None and law is None and process.markov and method != "own_law"
 
 
 def account_after(
@@ -61,115 +52,21 @@ def account_after(
 ) -> str:
     """Refuse an event that the policy does not allow; return the account that it carries on."""
     enforce(policy, known, new, process, method, law)
-    carried = policy.promise is not None and law is None
+    carried = carries(policy, process, method, law)
     after = standing_after(known, new, process, method) if carried else None
     return "" if after is None else after.write()
 
 
-class LedgerDamaged(AgewiseError):
-    """A ledger that is not what was written: nothing can be concluded from it."""
-
-    exit_code = 2
-
-
-class Ledger:
+class Ledger(LedgerFile):
     """A client's ledger. `Ledger(path)` opens or creates it; `Ledger.read(path)` never writes.
 
     `Ledger(None)` lives in memory: for simulated records only, since it forgets.
+
+    Guarantees
+        What is opened to be written has the newest rows that were written on this machine, unless
+        its witness was taken back too (`agewise.privacy.witness`): an old copy, another ledger in
+        its place, none, or a second copy in use is refused. Not `witnessed`: none of that.
     """
-
-    schema, tables = str(SCHEMA), TABLES
-    advice = (
-        "nothing is released from it. Set it aside and count its client's budget as spent: an "
-        "older copy would forget what was released since."
-    )
-
-    def __init__(self, path: Path | str | None) -> None:
-        self.path = Path("memory") if path is None else Path(path).absolute()
-        try:
-            if path is None:
-                self._database = connect(":memory:")
-                create_tables(self._database, self.schema, self.tables)
-            else:
-                if not self.path.exists():
-                    self._begin()
-                self._open(str(self.path))
-                self._refuse_unwritable()
-        except sqlite3.OperationalError as error:
-            raise self._unwritable(error) from None
-
-    def _begin(self) -> None:
-        """Make an empty ledger beside its place and link it there: whole, or not at all."""
-        draft = self.path.with_name(f".{self.path.name[:200]}.{secrets.token_hex(8)}.new")
-        try:
-            os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o600))
-            database = connect(str(draft))
-            create_tables(database, self.schema, self.tables)
-            database.close()
-            with contextlib.suppress(FileExistsError):  # another process was faster
-                os.link(draft, self.path)
-            place = os.open(self.path.parent, os.O_RDONLY)
-            os.fsync(place)
-            os.close(place)
-        except OSError as error:
-            raise self._unwritable(error) from None
-        finally:
-            draft.unlink(missing_ok=True)
-
-    def _refuse_unwritable(self) -> None:
-        """Try to write now, and take it back, rather than fail when a release is due."""
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            self._database.execute("UPDATE meta SET value = value")
-        finally:
-            self._database.execute("ROLLBACK")
-
-    @classmethod
-    def read(cls, path: Path | str) -> Self:
-        """Open an existing ledger for reading only, and check it."""
-        self = cls.__new__(cls)
-        self.path = Path(path).absolute()
-        if not self.path.is_file():
-            raise InvalidInput("ledger", str(path), "an existing ledger file")
-        try:
-            self._open(f"{self.path.as_uri()}?mode=ro")
-        except sqlite3.OperationalError as error:
-            raise InvalidInput(
-                "ledger",
-                f"{self.path} ({error})",
-                "a file that can be read",
-                "After an interrupted release its client must open it first, to take that back.",
-            ) from None
-        return self
-
-    def _open(self, where: str) -> None:
-        """Connect to an existing file and check it; close it again if that fails."""
-        try:
-            with self.path.open("rb") as file:
-                header = file.read(20)
-        except OSError as error:
-            raise sqlite3.OperationalError(error.strerror) from None
-        if not header:
-            raise self._damaged("the file is empty")
-        if header[18:20] == WRITE_AHEAD:
-            raise self._of_schema("1 or 2", "What it has released cannot be proven complete.")
-        with self._suspecting():
-            self._database = connect(where)
-        try:
-            self.verify()
-        except BaseException:
-            self._database.close()
-            raise
-
-    def close(self) -> None:
-        """Close the file. Everything recorded is on disk already."""
-        self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def events(self) -> list[Event]:
         """All events, oldest first."""
@@ -242,6 +139,8 @@ class Ledger:
         """
 
         def check(known: Sequence[Event], new: Event) -> str:
+            if carries(policy, process, method, law):
+                self.keep(process)
             return account_after(policy, known, new, process, method, law)
 
         return self.record(key, make, check)
@@ -273,36 +172,13 @@ class Ledger:
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from None
 
-    def verify(self) -> int:
-        """Check version, file and hash chain; return the number of events, or say what is wrong."""
-        with self._suspecting(), self._at_once():
-            if not self._names():
-                raise self._damaged("it holds no ledger")
-            meta = dict(self._database.execute("SELECT key, value FROM meta").fetchall())
-            if meta.get("schema") != self.schema:
-                raise self._of_schema(str(meta.get("schema")))
-            state = file_state(self._database)
-            if state != "ok":
-                raise self._damaged(str(state))
-            return self._check_rows()
+    def _check_rows(self, seen: Head = NOTHING) -> int:
+        """Hold every row against the one before it, and its account against all of them.
 
-    @contextlib.contextmanager
-    def _suspecting(self) -> Iterator[None]:
-        """Whatever reading a changed file may end in is one answer: damaged."""
-        try:
-            yield
-        except AgewiseError:
-            raise
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorname", "") in NOT_THE_FILE:
-                raise
-            raise self._damaged(str(error)) from None
-        except (sqlite3.Error, ArithmeticError, TypeError, ValueError) as error:
-            raise self._damaged(str(error)) from None
-
-    def _check_rows(self) -> int:
-        """Hold every row against the one before it; return how many there are."""
-        previous, number = GENESIS, 0
+        Return how many there are. Up to a head that was `seen`, accounts were made anew before.
+        """
+        previous, number, carried = GENESIS, 0, Carried(self._processes())
+        history = carried.start
         for event, before in self._rows("ORDER BY number"):
             number += 1
             if event.number != number:
@@ -310,20 +186,33 @@ class Ledger:
             if before != previous:
                 raise self._damaged(f"event {number} is not what was written")
             previous = event.hash
+            history = carried.take(history, event, known=number <= seen[0])
+            if number == seen[0] and previous != seen[1]:
+                raise OtherHistory
         if self._head() != (number, previous):
             raise self._damaged("its last events are missing")
+        if number < seen[0]:
+            raise OtherHistory
+        self.unknown = carried.unknown
         return number
+
+    def keep(self, process: Process) -> None:
+        """Keep the process that accounts are about to be reckoned with; within a transaction.
+
+        If it was not there, accounts that rest on it are made anew now.
+        """
+        key, text = f"process {process.fingerprint}", text_of(process)
+        known = "SELECT 1 FROM meta WHERE key = ?"
+        if text is None or self._database.execute(known, (key,)).fetchone() is not None:
+            return
+        self._database.execute("INSERT INTO meta VALUES (?, ?)", (key, text))
+        if self._end():
+            with self._suspecting():
+                self._check_rows()
 
     def _end(self) -> int:
         """The number of the last event that is there."""
         return int(self._database.execute("SELECT max(number) FROM events").fetchone()[0] or 0)
-
-    def _head(self) -> tuple[int, str]:
-        head = self._database.execute("SELECT value FROM meta WHERE key = 'head'").fetchone()
-        if head is None:
-            raise self._damaged("its last events are missing")
-        number, last = head[0].split(" ")
-        return int(number), last
 
     def refuse_stranger(self, new: Event) -> None:
         """Raise if the ledger holds another client's account."""
@@ -335,6 +224,11 @@ class Ledger:
                 f"the ledger of client {new.client!r}",
                 "A ledger holds one client's account.",
             )
+
+    def _take(self, events: list[Event]) -> None:
+        taken: list[Event] = []
+        for event in events:
+            taken.append(self._append(event, taken))
 
     def _append(self, new: Event, known: Sequence[Event]) -> Event:
         previous = known[-1].hash if len(known) else GENESIS
@@ -355,46 +249,3 @@ class Ledger:
                 yield event_of(row)
             except (InvalidInput, ValueError, TypeError):
                 raise self._damaged(f"event {row[NUMBER]} is not what was written") from None
-
-    def _names(self) -> list[str]:
-        return [row[0] for row in self._database.execute("SELECT name FROM sqlite_master")]
-
-    @contextlib.contextmanager
-    def _at_once(self) -> Iterator[None]:
-        """Everything read in here is of one moment, whoever else is writing."""
-        self._database.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._database.execute("ROLLBACK")
-
-    @contextlib.contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
-
-    def _unwritable(self, error: Exception) -> InvalidInput:
-        return InvalidInput(
-            "ledger",
-            f"{self.path} ({error})",
-            "a file that can be written to",
-            "Nothing was released.",
-        )
-
-    def _of_schema(self, schema: str, why: str = "") -> InvalidInput:
-        return InvalidInput(
-            "ledger",
-            f"{self.path} of schema {schema}",
-            f"schema {self.schema}",
-            f"{why} {advice_on(schema)}".lstrip(),
-        )
-
-    def _damaged(self, what: str) -> LedgerDamaged:
-        return LedgerDamaged(
-            f"ledger {self.path} is damaged: {what}. It is not repaired, and {self.advice}"
-        )

@@ -9,8 +9,12 @@ with rows K of the old value given the new one, L becomes
 a linear-fractional program, whose maximum is at an extreme ray of the cone of the v's. On such a
 ray S − 1 constraints that form a spanning tree are tight. L is a metric, so that trees will do in
 which every state is either high or low and v(high) = e^{L[high,low]} v(low) on every edge:
-2·S^{S−2} rays, 32 for four states, for all pairs and many clients at once. Proofs: docs/theory.md,
+2·S^{S−2} rays, 32 for four states, for all pairs and many clients at once. Of more than `TREES`
+states the worst tree is searched for (`agewise.privacy.spanning`). Proofs: docs/theory.md,
 section 4.
+
+Losses may be any nonnegative matrix. They are replaced by the metric below them, by shortest paths:
+v(x) ≤ e^{L[x,m]} v(m) ≤ e^{L[x,m] + L[m,z]} v(z), so that the same v's satisfy both.
 
 Rounding. With M the largest loss, scale a ray so that its least entry is 1: w = v − 1 lies in
 [0, e^M − 1]. A relative error r of the rows moves ln(1 + K[y]·w) by r·min(1, M) at most. The metric
@@ -32,18 +36,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from agewise.arrays import Array
-from agewise.errors import InvalidInput
+from agewise.checks import finite_array
+from agewise.errors import InvalidInput, quoted
 from agewise.learning.learner import Learner, checked_table
-from agewise.privacy.sharp import ROWS_OFF
-from agewise.process import Process
+from agewise.privacy.ageing import ROWS_OFF
+from agewise.privacy.spanning import Trees, worst_ratios
+from agewise.process import LiftedChain, Process
 from agewise.process.joint import TINY, backward_rows, rounding, youngest
 
-TREES = 6
-"""Up to so many states extreme rays are tried one by one; beyond, linear programs are faster."""
+TREES = 5
+"""Up to so many states extreme rays are tried one by one; beyond, searching for them is faster."""
+GUESSING = 4
+"""Pivots of each pair in a round that need not be proven."""
 LARGEST_LOSS = 300.0
 """Beyond this nothing is credited: e^L would leave the range of floats."""
-ROUNDS = 20_000
-"""If so many rounds have led to no bound for ever, none is given."""
 _ULP = float(np.finfo(float).eps)
 _BLOCK = 2**15
 """Numbers handled at once: few enough to stay in the cache."""
@@ -75,24 +81,27 @@ def release_losses(
 
     Laplace noise on the mean of a vector per state: ε‖f(x) − f(x′)‖₁ / max ‖f(x) − f(x′)‖₁.
     `release` gives the vectors: a learner, a table with one row per state, or None for the states
-    themselves.
+    themselves. Of several tables `[G, S, d]` each two states are as far apart as in the worst.
     "any" is a mechanism of which only ε is known: ε for every two states.
     """
     if release is None:
         table = states[:, None]
     elif isinstance(release, str):
         if release != "any":
-            raise InvalidInput("release", repr(release), "a learner, a table, 'any' or None")
+            raise InvalidInput("release", quoted(release), "a learner, a table, 'any' or None")
         return all_pairs(np.array(epsilon), states.size)
     elif hasattr(release, "table"):
         table = release.table(states)
+    elif isinstance(release, np.ndarray) and release.ndim == 3:
+        table = finite_array("release", release, "tables of one row of finite numbers per state")
     else:
         table = checked_table(release, states.size)
-    distance = np.abs(table[:, None] - table).sum(axis=-1)
+    distance = np.abs(table[..., :, None, :] - table[..., None, :, :]).sum(axis=-1)
+    distance = distance.max(axis=0) if distance.ndim == 3 else distance
     widest = distance.max()
     if widest == 0:
         return np.zeros((states.size, states.size))
-    share = np.minimum(distance / widest * (1 + 2 * (table.shape[1] + 2) * _ULP), 1.0)
+    share = np.minimum(distance / widest * (1 + 2 * (table.shape[-1] + 2) * _ULP), 1.0)
     return np.asarray(epsilon * share)
 
 
@@ -123,18 +132,30 @@ def forward_of(process: Process, slot: int, later: int) -> Rows:
     return Rows(kernel[None], np.array([1.0 if lost else rounding(age, len(kernel))]))
 
 
-def aged_losses(losses: Array, rows: Rows) -> Array:
+def aged_losses(losses: Array, rows: Rows, trees: Trees | None = None) -> Array:
     """Return L′ `[k, Y, Y]`: pairwise losses `[k, S, S]` about one slot, as they are about another.
+
+    `trees` are those of an earlier call with these rows or similar ones, to begin with.
 
     Guarantees
         Never below the true maximum, for any nonnegative losses and rows within their stated error;
-        never above the largest loss. Above the true maximum by rounding only: M·(4r + 100 S² ulps).
+        never above the largest loss. Above the true maximum by rounding only, M·(4r + 100 S² ulps),
+        and with more than `TREES` states by what `worst_ratios` adds.
     """
+    return _aged(losses, rows, lambda closed, table: worst_ratios(closed, table, trees))
+
+
+def guessed_losses(losses: Array, rows: Rows, trees: Trees) -> Array:
+    """`aged_losses` nearly, and no bound: a few steps from the trees of an earlier call."""
+    return _aged(losses, rows, lambda closed, table: worst_ratios(closed, table, trees, GUESSING))
+
+
+def _aged(losses: Array, rows: Rows, search: Callable[[Array, Array], Array]) -> Array:
     size = losses.shape[-1]
-    closed = _closure(losses)
+    closed = closed_losses(losses)
     most = closed.max(axis=(1, 2))
     usable = (most <= LARGEST_LOSS)[:, None, None]
-    solve = _by_trees if size <= TREES else by_programs
+    solve = _by_trees if size <= TREES else search
     aged = solve(np.where(usable, closed, 0.0), rows.table)
     margin = most * (2 * rows.rounding + 16 * size**2 * _ULP)
     aged = np.where(usable, aged + margin[:, None, None], np.inf)
@@ -149,13 +170,26 @@ def all_pairs(losses: Array, size: int) -> Array:
     return np.where(np.eye(size) > 0, 0.0, losses[..., None, None])
 
 
-def _closure(losses: Array) -> Array:
-    """The metric below the losses: the same v's satisfy both."""
+def closed_losses(losses: Array) -> Array:
+    """The metric below losses `[k, S, S]`, by shortest paths: the same v's satisfy both."""
     closed = losses.copy()
     for middle in range(losses.shape[-1]):
         through = closed[:, :, middle, None] + closed[:, None, middle]
         np.minimum(closed, through * (1 + 2 * _ULP), out=closed)
     return closed
+
+
+def lumped_rows(rows: Rows, lifted: LiftedChain, slot: int) -> list[Rows]:
+    """The rows of enlarged states given what is asked about a lifted chain's state in `slot`."""
+    off = rows.rounding + 4 * lifted.groups.size * _ULP
+    return [Rows((table @ rows.table[0])[None], off) for table in lifted.asked(slot)]
+
+
+def lumped_loss(losses: Array, lifted: LiftedChain, slot: int) -> float:
+    """The worst that losses `[S, S]` about enlarged states in `slot` tell about the state."""
+    within = backward_of(lifted.chain, slot, slot)
+    asked = lumped_rows(within, lifted, slot)
+    return max(float(aged_losses(losses[None], rows).max()) for rows in asked)
 
 
 def _by_trees(losses: Array, rows: Array) -> Array:
@@ -212,67 +246,3 @@ def _tree(code: tuple[int, ...], size: int) -> list[tuple[int, int]]:
         degree[state] -= 1
     first = degree.index(1)
     return [*edges, (first, degree.index(1, first + 1))]
-
-
-def by_programs(losses: Array, rows: Array) -> Array:
-    """L′ without margin, by one linear program per pair of states, never below the true maximum.
-
-    A solver is right up to its tolerance only, so its multipliers λ ≥ 0 and θ are used as a proof:
-    K[y]·v ≤ θ K[y′]·v + Σ_x r⁺(x) v(x), r = K[y] − θ K[y′] − (constraints)ᵀλ, and
-    v(x) ≤ K[y′]·v / Σ_z K[y′,z] e^{−L[x,z]}.
-    """
-    from scipy.optimize import linprog  # noqa: PLC0415  (0.3 s to import)
-
-    count, size = losses.shape[:2]
-    result = np.zeros((count, rows.shape[1], rows.shape[1]))
-    pairs = [(x, z) for x in range(size) for z in range(size) if x != z]
-    for one in range(count):
-        bounds = np.zeros((len(pairs), size))
-        for number, (x, z) in enumerate(pairs):
-            bounds[number, x], bounds[number, z] = 1.0, -np.exp(losses[one, x, z])
-        for y, low in itertools.permutations(range(rows.shape[1]), 2):
-            top, bottom = rows[one, y], rows[one, low]
-            found = linprog(
-                -top, A_ub=bounds, b_ub=np.zeros(len(pairs)), A_eq=bottom[None], b_eq=[1.0]
-            )
-            if not found.success:
-                result[one, y, low] = losses[one].max()
-                continue
-            factor = -float(found.eqlin.marginals[0])
-            prices = np.maximum(-found.ineqlin.marginals, 0.0)
-            rounded = size**2 * _ULP * (top + factor * bottom + np.abs(bounds).T @ prices)
-            missed = np.maximum(top - factor * bottom - bounds.T @ prices + rounded, 0.0)
-            weight = (np.exp(-losses[one]) * bottom).sum(axis=1)
-            result[one, y, low] = np.log(max(factor + float((missed / weight).sum()), 1.0))
-    return result
-
-
-def steady_losses(age: Callable[[Array], Array], release: Array) -> Array:
-    """Return a bound on all of L₁ = d, L₂ = age(L₁) + d, L₃ = ...; infinite where none was found.
-
-    `age` never falls where losses grow. Then any L with age(L) + d ≤ L is such a bound: L₁ = d ≤ L,
-    and L_n ≤ L gives L_{n+1} ≤ age(L) + d ≤ L. The iterates themselves lie *below* their limit. So
-    a little more than d is released in each round, until losses are found that pass that check.
-    """
-    little = 1e-9 * release.max()
-    more = all_pairs(np.full(len(release), little), release.shape[-1])
-    losses, before, pace = release, 0.0, 0.0
-    for number in range(1, ROUNDS + 1):
-        following = age(losses) + release
-        if following.max() > LARGEST_LOSS:
-            break
-        moved = float(np.abs(following - losses).max())
-        if (following <= losses).all() and moved <= 2 * little:
-            return following
-        step = following + more - losses
-        size = float(np.abs(step).max())
-        rate = size / before if before > 0 else 0.0
-        if rate >= 1 and pace >= 1 and number > 1000:  # after so many they still do not slow down
-            break
-        losses, before = following + more, size
-        steady = 0 < rate < 1 and abs(rate - pace) < (1 - rate) / 20 and (step >= 0).all()
-        if number % 8 == 0 and steady:  # the rest of a geometric series, to save rounds
-            losses = losses + step * rate / (1 - rate)
-            before = rate = 0.0
-        pace = rate
-    return all_pairs(np.full(len(release), np.inf), release.shape[-1])

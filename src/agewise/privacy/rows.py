@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, overload
 
+from agewise.checks import parse_json
 from agewise.privacy.events import NUMBERS, Event
 
 SCHEMA = 6
@@ -70,7 +72,7 @@ def advice_on(schema: str) -> str:
         return "One holds the account of one client, the other those of many."
     return (
         "Keep the file as it is, and use the release of Agewise that wrote it, or begin "
-        "another and count what this one holds as spent."
+        "another and count what this one holds as spent: agewise ledger show reads schemas 3 to 5."
     )
 
 
@@ -83,7 +85,7 @@ def create_tables(
         database.execute(statement)
     database.executemany(
         "INSERT INTO meta VALUES (?, ?)",
-        [("schema", schema), ("head", f"0 {GENESIS}")],
+        [("schema", schema), ("head", f"0 {GENESIS}"), ("id", secrets.token_hex(16))],
     )
     database.execute("COMMIT")
 
@@ -98,7 +100,7 @@ def row_of(event: Event, previous: str) -> list[Any]:
 def event_of(values: Sequence[Any]) -> tuple[Event, str]:
     """The event of a row and the hash before it; raises if the row is not what was written."""
     row = dict(zip(COLUMNS, values, strict=True))
-    previous, metric = row.pop("previous"), json.loads(row["metric"])
+    previous, metric = row.pop("previous"), parse_json(row["metric"])
     if row["private"] not in (0, 1):
         raise ValueError("private is neither 0 nor 1")
     row["private"] = bool(row["private"])
@@ -121,6 +123,11 @@ def _hashed(event: Event) -> dict[str, Any]:
     for name in NUMBERS:
         facts[name] = float(facts[name]).hex()
     return facts
+
+
+def folded(seal: str, one: str) -> str:
+    """A seal over many hashes, with one more."""
+    return hashlib.sha256(f"{seal}\n{one}".encode()).hexdigest()
 
 
 def rows_alike(

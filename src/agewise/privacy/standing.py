@@ -15,9 +15,11 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from agewise.arrays import Array
+from agewise.checks import parse_json
 from agewise.mixing import Method
-from agewise.privacy.composition import Pairs, Release
+from agewise.privacy.composition import Release
 from agewise.privacy.events import ROOM, Event
+from agewise.privacy.gaps import Between
 from agewise.privacy.pairwise import all_pairs
 from agewise.process import Process
 
@@ -59,7 +61,7 @@ class Standing:
     @staticmethod
     def read(text: str) -> Standing | None:
         """The account that an event in a ledger carries."""
-        return Standing(**json.loads(text)) if text else None
+        return Standing(**parse_json(text)) if text else None
 
     def write(self) -> str:
         """The account as text: the same floats when it is read again."""
@@ -100,8 +102,8 @@ class Standing:
             gap = event.collect_at - self.collect_at
             if gap < 0:
                 return None
-            pairs = Pairs(process, self.method, [self.collect_at])
-            both = pairs.carry(np.array(self.losses), event.collect_at) + own
+            since = Between(process, self.method).gap((self.collect_at, event.collect_at))
+            both = since.losses(np.array([self.losses]))[0] + own
             largest = np.maximum(np.array(self.largest), own)
             gap = gap if self.gap is None else min(gap, self.gap)
         return replace(

@@ -11,12 +11,14 @@ from numpy.typing import ArrayLike
 
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
+from agewise.mechanism.gaussian import ROOM
 from agewise.mixing import Method, slot_delta
 from agewise.privacy.ageing import aged_epsilon
-from agewise.privacy.composition import Pairs, Release, Total, composed_totals
+from agewise.privacy.composition import Losses, Release, Total, composed, composed_totals
+from agewise.privacy.continual import LONGEST_GAP, Promise, rule_bound
 from agewise.privacy.events import Event
+from agewise.privacy.gaps import Between
 from agewise.privacy.standing import Standing, recent_losses, standing_of
-from agewise.privacy.steady import LONGEST_GAP, Promise, rule_bound
 from agewise.process import Process
 
 
@@ -73,7 +75,9 @@ def promised_total(
         return _counted(after, 0.0)
     at = sorted(each)
     slots = list(range(max(since, at[0]), new.aggregate_at + 1))
-    told = Pairs(process, method, at).losses(np.array([each[slot] for slot in at]), slots)
+    own = [Losses.of(each[slot]) for slot in at]
+    both = composed(own, at, slots, Between(process, method)).guarantees(slots)
+    told = [one.epsilon for one in both]
     if before.collect_at is None and new.mixing == method:  # as in `totals_about`
         told[-1] = min(told[-1], new.aged_epsilon)
     return _counted(after, max(told))
@@ -138,6 +142,22 @@ def promised_anew(
     )
 
 
+LEAST_MOVED = 1e-7
+"""Deviations of Gaussian noise that a record moves a release by, where its curve is counted."""
+
+
+def mu_of(event: Event) -> float:
+    """By how many deviations of its Gaussian noise one record moves a release; 0: other noise.
+
+    Beyond noise ten million times that move the grid of long vectors counts: such noise is known by
+    its ε and δ only.
+    """
+    if event.kind != "gaussian" or event.scale == 0:
+        return 0.0
+    moved = event.sensitivity / event.scale * (1 + ROOM)
+    return moved if moved >= LEAST_MOVED else 0.0
+
+
 def totals_about(
     events: Sequence[Event],
     process: Process,
@@ -155,7 +175,13 @@ def totals_about(
     if method == "own_law" and len(counted) > 1:
         method, law = "any_prior", None
     releases = [
-        Release(e.collect_at, e.classical_epsilon, e.delta, e.metric if promised else None)
+        Release(
+            e.collect_at,
+            e.classical_epsilon,
+            e.delta,
+            e.metric if promised else None,
+            mu_of(e),
+        )
         for e in own
     ]
     totals = composed_totals(releases, process, slots, method, law)

@@ -1,118 +1,96 @@
-"""Many homogeneous chains at once: their kernels, age by age, and Δ at each age."""
+"""Many processes at once: what is known of records between two slots, groups last."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
-from agewise.errors import InvalidInput
-from agewise.process.chain import boolean_power, closed_class
-from agewise.process.distance import any_prior_distance, rounded_up, widest
-from agewise.process.joint import TINY, backward_rows, rounding
-
-MANY_STATES = 16
-"""With more states BLAS multiplies matrices one by one faster than NumPy does all of them."""
+from agewise.process.chains import Chains, Laws, Prior
+from agewise.process.joint import TINY, JointLaw, Process, rounding, youngest
+from agewise.process.markov import arrays_of, chain_of
 
 
-class ChainBatch:
-    """Chains `[m, S, S]` and an adversary's priors `[m, S]` (None: any), age by age.
-
-    Kernels and rows have the batch last, `[S, S, m]`: long contiguous inner loops.
-    """
-
-    def __init__(self, chains: Array, prior: Array | None) -> None:
-        self.chains, self.prior = chains, prior
-        self._step = np.ascontiguousarray(np.moveaxis(chains, 0, -1))
-        self._prior = None if prior is None else np.ascontiguousarray(prior.T)
-        self._rarest = np.zeros(len(chains))  # logarithms, as of the smallest move
-        self._redrawn = (self._step == self._step[:1]).all(axis=(0, 1))  # each slot, by one law
-        self._smallest = np.log(np.where(self._step > 0, self._step, 1).min(axis=(0, 1)))
-        self._tiny = np.zeros(len(chains), dtype=bool)
-        if self._prior is not None:
-            self._rarest = np.log(np.where(self._prior > 0, self._prior, 1).min(axis=0))
-            self._tiny = np.asarray((self._prior < TINY).any(axis=0))
-
-    def only(self, which: NDArray[np.bool_]) -> ChainBatch:
-        """Some of the chains."""
-        prior = None if self.prior is None else self.prior[which]
-        return ChainBatch(self.chains[which], prior)
-
-    def kernels(
-        self, ages: Iterable[int], kernel: Array | None = None, reached: int = 0
-    ) -> Iterator[tuple[Array, int]]:
-        """Yield the kernels `[S, S, m]` of rising ages, with each age; from one `reached` on."""
-        if kernel is None:
-            size = len(self._step)
-            kernel = np.zeros_like(self._step)
-            kernel[np.arange(size), np.arange(size)] = 1
-        for age in ages:
-            if age - reached > 1:
-                jump = np.linalg.matrix_power(self.chains, age - reached)
-                kernel = _products(kernel, np.ascontiguousarray(np.moveaxis(jump, 0, -1)))
-            elif age > reached:
-                kernel = _products(kernel, self._step) if reached else self._step
-            reached = age
-            yield kernel, age
-
-    def moved(self, values: Array, ages: int) -> Iterator[Array]:
-        """Yield E `[S, k, m]` of `values` `[k, S]`, age by age, given each state at collection."""
-        later = np.repeat(values.T[..., None], len(self.chains), axis=2)
-        for age in range(ages):
-            later = _products(self._step, later) if age else later
-            yield later
-
-    def ageing(
-        self, kernel: Array, age: int, *, measured: bool = True
-    ) -> tuple[Array, Array | None]:
-        """Return Δ `[m]` at an age, and the backward rows `[y, x, m]`; None where any prior is.
-
-        With rows and not `measured` Δ is left to whoever has the rows: 1 where a law underflowed,
-        so that they say nothing, and 0 elsewhere.
-        """
-        rows = None if self._prior is None else backward_rows(self._prior[:, None] * kernel)
-        if age == 0:
-            return np.ones(kernel.shape[2]), rows
-        if rows is None or measured:
-            value = any_prior_distance(kernel) if rows is None else widest(rows)
-            value = rounded_up(value, rounding(age, len(kernel)))
-        else:
-            value = np.zeros(kernel.shape[2])
-        value[self._redrawn] = 0
-        doubtful = self._tiny | (self._smallest * age + self._rarest < np.log(TINY))
-        for index in np.flatnonzero(doubtful & (value < 1)):
-            prior = None if self.prior is None else self.prior[index]
-            if _underflows(self.chains[index], kernel[..., index], age, prior):
-                value[index] = 1
-        return value, rows
+def in_batches(process: Process) -> int:
+    """The day of chains that are asked as arrays; 0: a process that is asked by itself."""
+    chain = chain_of(process)
+    return 0 if chain is None else chain.day
 
 
-def _products(left: Array, right: Array) -> Array:
-    """The products of matrices `[S, S, m]`: few states by whole batches, many by BLAS."""
-    if len(left) > MANY_STATES:
-        first, second = (np.ascontiguousarray(np.moveaxis(one, -1, 0)) for one in (left, right))
-        return np.ascontiguousarray(np.moveaxis(first @ second, 0, -1))
-    return np.asarray(np.einsum("xzm,zym->xym", left, right))
+def batch_of(
+    processes: Sequence[Process], stated: Sequence[Array | None], prior: Prior
+) -> ProcessBatch:
+    """Processes of one size and `in_batches`, with laws stated for them; two or more of them."""
+    chains = [chain for process in processes if (chain := chain_of(process)) is not None]
+    if chains:
+        return Chains(np.stack([chain.transitions for chain in chains]), stated, prior)
+    return Others(processes, stated, prior)
 
 
-def _underflows(chain: Array, kernel: Array, age: int, prior: Array | None) -> bool:
-    """Whether something that is possible got a probability too small for a float to hold well."""
-    possible = boolean_power(chain > 0, age)
-    if prior is None:
-        return bool((kernel[possible] < TINY).any())
-    occurs = prior > 0
-    if not occurs.all():  # a stationary law that underflowed has zeros that are none
-        occurs |= _recurrent(chain, prior)
-    possible &= occurs[:, None]
-    return bool(((prior[:, None] * kernel)[possible] < TINY).any())
+def batch_of_one(process: Process, stated: Array | None, prior: Prior) -> ProcessBatch:
+    """One process as a batch of two."""
+    chain = chain_of(process)
+    if chain is not None:
+        return arrays_of(chain, stated, prior)
+    return Others([process, process], [stated, stated], prior)
 
 
-def _recurrent(chain: Array, law: Array) -> NDArray[np.bool_]:
-    """The closed class, where `law` is the chain's own; nothing where it is another law."""
-    if np.allclose(law @ chain, law, rtol=1e-9, atol=0):
-        with suppress(InvalidInput):  # of several classes: such a chain has no law of its own
-            return closed_class(chain)
-    return np.zeros(len(law), dtype=bool)
+class Others:
+    """Processes that are asked one by one, each of them once."""
+
+    def __init__(
+        self, processes: Sequence[Process], stated: Sequence[Array | None], prior: Prior
+    ) -> None:
+        self.processes, self.stated, self.prior = processes, stated, prior
+
+    def youngest(self, ages: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each group and age the least age that stands for it, `[G, T]`."""
+        return np.stack([youngest(process, ages) for process in self.processes])
+
+    def kernel(self, collect_at: int, aggregate_at: int) -> Array:
+        """How records move between the slots, `[x, y, G]`."""
+        each = {id(process): process for process in self.processes}
+        known = {key: process.kernel(collect_at, aggregate_at) for key, process in each.items()}
+        return np.stack([known[id(process)] for process in self.processes], axis=-1)
+
+    def law(self, slot: int) -> Array:
+        """The law of records that are collected in a slot, `[x, G]`."""
+        both = zip(self.processes, self.stated, strict=True)
+        return np.stack([one.law(slot) if law is None else law for one, law in both], axis=-1)
+
+    def between(self, collect_at: int, aggregate_at: int) -> Laws:
+        """What is known between the slots: of any prior by kernels, where processes are Markov."""
+        age, kernel = aggregate_at - collect_at, self.kernel(collect_at, aggregate_at)
+        if self.prior == "any" and all(one.markov for one in self.processes):
+            lost = [
+                bool((own[one.reachable(collect_at, aggregate_at)] < TINY).any())
+                for one, own in zip(self.processes, np.moveaxis(kernel, -1, 0), strict=True)
+            ]
+            off = np.full(len(lost), rounding(age, len(kernel)))
+            none = np.zeros(len(lost))
+            return Laws(age, kernel, None, off, np.array(lost), none, none > 0)
+        known: dict[Any, JointLaw] = {}
+        joints = []
+        for process, law in zip(self.processes, self.stated, strict=True):
+            stated = law if self.prior == "stated" else None
+            key = id(process), None if stated is None else stated.tobytes()
+            if key not in known:
+                known[key] = process.joint(collect_at, aggregate_at, stated)
+            joints.append(known[key])
+        return Laws(
+            age,
+            kernel,
+            None if self.prior == "any" else np.stack([one.matrix for one in joints], axis=-1),
+            np.array([one.rounding for one in joints]),
+            np.array([one.underflowed for one in joints]),
+            np.array([one.uncertainty for one in joints]),
+            np.zeros(len(joints), dtype=bool),
+            tuple(joints),
+        )
+
+
+ProcessBatch = Chains | Others
+"""Processes of one number of states, asked together."""

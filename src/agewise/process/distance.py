@@ -34,7 +34,7 @@ def any_prior_distance(kernel: Array) -> Array:
     return 1 - 2 / (1 + np.sqrt(cross))
 
 
-def rounded_up(value: Array, slack: float) -> Array:
+def rounded_up(value: Array, slack: Array | float) -> Array:
     """Add a bound on the rounding error and clip at one.
 
     A total variation distance of laws with a relative error r is off by at most r, and so is

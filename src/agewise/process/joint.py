@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array, frozen
 from agewise.checks import finite_array
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, quoted
 
 if TYPE_CHECKING:
-    from agewise.process.chain import MarkovChain
+    from agewise.process.markov import MarkovChain
 
 SHOWN = 6
 """States that are shown in a line."""
@@ -130,6 +130,15 @@ def is_process(value: object) -> bool:
     return True
 
 
+def as_process(process: object, field: str = "process") -> Process:
+    """Return a process, or refuse anything else."""
+    if not is_process(process):
+        raise InvalidInput(
+            field, quoted(process), "a MarkovChain, a PeriodicChain or another Process"
+        )
+    return process  # type: ignore[return-value]
+
+
 def youngest(process: Process, ages: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each age the least one that stands for it; see `MarkovChain.youngest`.
 
@@ -154,6 +163,7 @@ class JointLaw:
     """
 
     uncertainty = 0.0
+    enlarged: JointLaw | None = None  #: of a lifted chain: that of its enlarged states
     stick_limits: tuple[Array, Array] | None = None
 
     def __init__(self, matrix: ArrayLike, states: ArrayLike) -> None:
@@ -170,17 +180,11 @@ class JointLaw:
         self.underflowed = False
 
     @classmethod
-    def of(
-        cls, law: Array, kernel: Array, states: Array, steps: int, possible: NDArray[np.bool_]
-    ) -> JointLaw:
-        """Build from a checked law and a kernel that took `steps` products, without checking.
-
-        `possible[x, y]` says whether x can occur and move to y at all.
-        """
+    def of(cls, matrix: Array, states: Array, rounding: float, underflowed: bool) -> JointLaw:
+        """Build from what is known to be one, without checking."""
         self = cls.__new__(cls)
-        self.states, self.matrix = states, frozen(law[:, None] * kernel)
-        self.rounding = rounding(steps, states.size)
-        self.underflowed = bool((self.matrix[possible] < TINY).any())
+        self.states, self.matrix = states, frozen(matrix)
+        self.rounding, self.underflowed = rounding, underflowed
         return self
 
     @cached_property

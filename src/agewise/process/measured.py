@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array, frozen
 from agewise.checks import finite_array, fraction, one_of, whole
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, quoted
 from agewise.process.joint import JointLaw, as_states, fingerprint, in_a_line, refuse_negative
 from agewise.process.limits import table_delta
 
@@ -69,7 +69,7 @@ class MeasuredLaw:
         self.joints = frozen(tables / sums[:, None, None])
         self.confidence = fraction("confidence", confidence)
         if not isinstance(assumes, str) or len(assumes.splitlines()) > 1:
-            raise InvalidInput("assumes", repr(assumes), "one line of text")
+            raise InvalidInput("assumes", quoted(assumes), "one line of text")
         self.assumes = assumes
         self.day = whole("day", day, 1)
         self.limits = frozen(upper.copy())
@@ -156,7 +156,7 @@ class MeasuredLaw:
         if law is not None:
             raise InvalidInput(
                 "law",
-                law,
+                "stated",
                 "none: a measured law holds for the law it was measured with",
                 "Use mixing exact.",
             )
@@ -193,7 +193,7 @@ class MeasuredLaw:
 
 def _sticks(targets: ArrayLike, sticks: ArrayLike | None, limits: Array) -> tuple[Array, Array]:
     """Check limits on E: a row per slot, which falls with the target from the limit on Δ."""
-    if sticks is None and np.size(targets) == 0:
+    if sticks is None and np.asarray(targets, dtype=object).size == 0:
         return frozen(np.empty(0)), frozen(np.empty((len(limits), 0)))
     known = finite_array("targets", targets, "target ε's above 0, rising")
     if known.ndim != 1 or known.size == 0 or (np.diff(known, prepend=0.0) <= 0).any():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, quoted
 from agewise.readings.files import first_rows, numbers
 from agewise.readings.times import since_1970, time_hint, utc
 
@@ -47,7 +47,9 @@ def infer_columns(
     sample = first_rows(file, SAMPLE)
     for role, name in (("entity", entity), ("timestamp", timestamp), ("value", value)):
         if name is not None and name not in sample.columns:
-            raise InvalidInput(f"{role} column", repr(name), "one of " + ", ".join(sample.columns))
+            raise InvalidInput(
+                f"{role} column", quoted(name), "one of " + ", ".join(sample.columns)
+            )
     looks = {name: _looks_like(sample[name], file) for name in sample.columns}
     times = [timestamp] if timestamp else _times(looks, taken=(entity, value))
     looks = {name: "number" if look == "epoch" else look for name, look in looks.items()}

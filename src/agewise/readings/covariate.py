@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from agewise.arrays import Array
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, quoted
 from agewise.readings.columns import Columns
 from agewise.readings.files import scan
 from agewise.readings.survey import Grid
@@ -58,7 +58,7 @@ def refuse_covariate(file: Path, columns: Columns, name: str) -> None:
     if name not in free:
         raise InvalidInput(
             "given",
-            repr(name),
+            quoted(name),
             f"{', '.join(PUBLIC)}, or a column beside the readings ({', '.join(free) or 'none'})",
             did_you_mean(name, [*PUBLIC, *free]),
         )

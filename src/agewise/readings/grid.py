@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from agewise.arrays import Array
+from agewise.checks import as_names, as_path, fraction, instance
 from agewise.errors import InvalidInput
 from agewise.progress import Progress
 from agewise.readings.columns import Columns, infer_columns
@@ -156,9 +157,17 @@ def read_readings(
     The file is read in blocks, twice; memory grows with the cells of the grid (8 bytes each), not
     with the file.
     """
-    file = Path(path)
-    named = columns or infer_columns(file)
-    wanted = None if entities is None else list(entities)
+    file = as_path("readings", path)
+    if columns is not None:
+        instance("columns", columns, Columns, "Columns, or None to guess them")
+    named = infer_columns(file) if columns is None else columns
+    instance("timezone", timezone, str, "a name such as Europe/London")
+    wanted = None if entities is None else list(as_names("entities", entities))
+    if wanted == []:
+        raise InvalidInput("entities", "empty", "names of entities, or None for all")
+    if covariate is not None:
+        instance("covariate", covariate, str, "the name of a column, or None")
+    fraction("at_least", at_least, with_zero=True, with_one=True)
     if covariate is not None:
         refuse_covariate(file, named, covariate)
     rows = timed_blocks(file, named, timezone, _half(progress, 0))

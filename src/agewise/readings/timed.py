@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, quoted
 from agewise.progress import Progress
 from agewise.readings.columns import Columns
 from agewise.readings.files import ROW, blocks, numbers, refuse_other_than_numbers, scan
@@ -33,11 +33,11 @@ def timed_blocks(
     names = scan(file).collect_schema().names()
     for role, name in vars(columns).items():
         if name and name not in names:
-            raise InvalidInput(f"{role} column", repr(name), "one of " + ", ".join(names))
+            raise InvalidInput(f"{role} column", quoted(name), "one of " + ", ".join(names))
     try:
         ZoneInfo(timezone)
     except (ValueError, OSError, KeyError):
-        raise InvalidInput("timezone", repr(timezone), "a name such as Europe/London") from None
+        raise InvalidInput("timezone", quoted(timezone), "a name such as Europe/London") from None
     if columns.wide:
         needed, values = names, [name for name in names if name != columns.timestamp]
         refuse_other_than_numbers(file, values, "Leave the column out.")

@@ -6,7 +6,7 @@ import re
 
 import polars as pl
 
-from agewise.errors import InvalidInput
+from agewise.errors import InvalidInput, quoted
 
 OFFSET = r":\d\d(\.\d+)? ?(Z|[+-]\d\d:?\d\d)$"
 """How a time ends that says its zone."""
@@ -90,10 +90,10 @@ def slot_of_day(field: str, time: str, day: int) -> int:
     """
     hour, _, minute = time.partition(":")
     if not re.fullmatch(r"[0-9]{1,2}(:[0-9]{2})?", time):
-        raise InvalidInput(field, repr(time), "a time of day, such as 18:00")
+        raise InvalidInput(field, quoted(time), "a time of day, such as 18:00")
     seconds = (int(hour) * 60 + int(minute or 0)) * 60
     step = 24 * 60 * 60 // day
     if seconds >= 24 * 60 * 60 or seconds % step:
         allowed = f"a multiple of {step / 60:g} minutes in a day" if day > 1 else "00:00"
-        raise InvalidInput(field, repr(time), allowed)
+        raise InvalidInput(field, quoted(time), allowed)
     return seconds // step

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from agewise.arrays import Array
 from agewise.scheduling.crossing import Columns, Meeting
 from agewise.scheduling.few_rows import Rows, Split, split
-from agewise.scheduling.pairs import best_moves
+from agewise.scheduling.moves import best_moves
 
 Which = NDArray[np.intp]
 

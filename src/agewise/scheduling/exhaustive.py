@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
-from agewise.scheduling.schedule import Schedule
+from agewise.scheduling.schedule import Draw, Schedule
 
 LIMIT = 5_000_000
 """Schedules beyond which exhaustive search refuses."""
@@ -68,8 +68,11 @@ def all_schedules(
             yield block
 
 
-def table_objective(u: Array, b: Array) -> Evaluate:
-    """Return the evaluation Σu + ‖Σb‖² of tables `[m, T]` and `[m, T]` or `[m, T, d]`."""
+def table_objective(u: Array, b: Array, draw: Draw | None = None) -> Evaluate:
+    """Return the evaluation Σu + ‖Σb‖² of tables `[m, T]` and `[m, T]` or `[m, T, d]`.
+
+    With a draw, what its largest scale loses is added.
+    """
     clients = np.arange(u.shape[0])
 
     def evaluate(schedules: NDArray[np.intp]) -> Array:
@@ -80,6 +83,9 @@ def table_objective(u: Array, b: Array) -> Evaluate:
             for client in clients:
                 bias += b[client, schedules[:, client]]
             square = (bias**2).sum(axis=1)
-        return np.asarray(u[clients, schedules].sum(axis=1) + square)
+        found = u[clients, schedules].sum(axis=1) + square
+        if draw is not None:
+            found += draw.power * draw.scales[clients, schedules].max(axis=1) ** 2
+        return np.asarray(found)
 
     return evaluate

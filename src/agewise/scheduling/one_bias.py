@@ -25,7 +25,7 @@ from agewise.scheduling.choices import (
 )
 from agewise.scheduling.crossing import Columns
 from agewise.scheduling.few_rows import Rows
-from agewise.scheduling.local_search import cheap_moves
+from agewise.scheduling.moves import cheap_moves
 from agewise.scheduling.schedule import Schedule
 from agewise.scheduling.tables import Tables, check_block, choose_all, members_of
 

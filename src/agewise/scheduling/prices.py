@@ -34,7 +34,7 @@ def by_prices(
         u[::stride], b[::stride], capacity * share, share, start
     )
     best_bound, best_pair = -math.inf, (at, prices)
-    damping, tilted, complete = 1.0, None, True
+    damping, complete = 1.0, True
     try:
         for step in range(REFINEMENTS):
             _, bias, load, value = _ask_priced(tables, at, prices, capacity)
@@ -47,17 +47,14 @@ def by_prices(
             excess = load - capacity
             prices = np.maximum(0.0, best_pair[1] + damping * excess / stiffness)
             at = best_pair[0] + damping * 0.5 * (bias - best_pair[0])
-        sample = Tables(u[::stride], b[::stride])
-        tilted = _tilt(sample, *best_pair, capacity * share, share)
     except KeyboardInterrupt:
         if not keep_best or not math.isfinite(best_bound):
             raise
         complete = False
     at, prices = best_pair
-    tilted = at if tilted is None else tilted
-    columns, _, _, _ = _ask_priced(tables, tilted, prices, capacity)
-    columns = _relieve(tables, columns, tilted, prices, capacity)
-    columns = _move_to_room(tables, columns, tilted, capacity)
+    columns, _, _, _ = _ask_priced(tables, at, prices, capacity)
+    columns = _relieve(tables, columns, at, prices, capacity)
+    columns = _move_to_room(tables, columns, at, capacity)
     columns = _rebalance(tables, columns, at, prices, capacity)
     schedule = _as_schedule_blocks(tables, columns)
     return replace(
@@ -141,40 +138,6 @@ def _ask_priced(
     value = math.fsum(p[0] for p in parts) - float(at @ at) - capacity * float(prices.sum())
     load = np.bincount(columns, minlength=tables.slots)
     return columns, np.sum([p[1] for p in parts], axis=0), load, value
-
-
-def _tilt(sample: Tables, at: Array, prices: Array, capacity: float, share: float) -> Array:
-    """λ moved a little, so that Σ b is near λ once overfull slots have been emptied.
-
-    At the best prices many clients are all but indifferent, and a slight lean one way or the
-    other decides what they take. Found on a sample, one bias at a time.
-    """
-    room = math.ceil(capacity)
-    rows = np.arange(sample.clients)
-
-    def off(lean: Array) -> Array:
-        columns = _ask_priced(sample, lean, prices, room)[0]
-        columns = _move_to_room(sample, _relieve(sample, columns, lean, prices, room), lean, room)
-        return np.asarray(sample.b[rows, columns].sum(axis=0) / share - at)
-
-    tilted = at.copy()
-    for k in range(at.size):
-        sign = float(np.sign(off(tilted)[k]))
-        width = abs(at[k]) * 1e-3 + 1e-15
-        near, far = tilted[k], tilted[k]
-        for _ in range(24):  # Σ b falls as λ rises
-            far = near + sign * width
-            tilted[k] = far
-            if np.sign(off(tilted)[k]) != sign:
-                break
-            near, width = far, width * 4
-        for _ in range(12):
-            tilted[k] = (near + far) / 2
-            if np.sign(off(tilted)[k]) == sign:
-                near = tilted[k]
-            else:
-                far = tilted[k]
-    return tilted
 
 
 def _relieve(

@@ -13,39 +13,36 @@ from agewise.report.tables import MOST_SHOWN, counted, html_facts, left_out, tex
 
 @dataclass(frozen=True)
 class Leaf:
-    """A part of the search space that its multipliers (and prices) bound from below."""
+    """A part of the search space that its multipliers (and prices) bound from below.
 
-    multipliers: tuple[float, ...]  #: one for each dimension of b
-    prices: tuple[float, ...] | None = None  #: one per column, with a capacity
+    Without multipliers, where there could be some: a part that holds no schedule.
+    """
+
+    multipliers: tuple[float, ...]  #: one for each dimension of what is squared
+    prices: tuple[float, ...] | None = None  #: one per column, with a capacity; in a band of scales
+    #: of a draw two, for its upper and its lower end
 
 
 @dataclass(frozen=True)
 class Split:
-    """The search space cut in two: client's (first) bias up to the threshold, or above it."""
+    """The search space cut in two: one client keeps to some columns, or to the others."""
 
-    client: int  #: whose bias is cut, by its place
-    threshold: float  #: where it is cut
-    below: Leaf | Split  #: what bounds the part up to it
-    above: Leaf | Split  #: what bounds the part above it
-
-
-@dataclass(frozen=True)
-class Band:
-    """Schedules whose one draw of noise has a scale from `low` to `high`, and what bounds the rest.
-
-    None: all of them were tried.
-    """
-
-    low: float
-    high: float
-    proof: Leaf | Split | None  #: what bounds the band from below
+    client: int  #: whose columns are parted, by its place
+    columns: frozenset[int]  #: the columns of the first part
+    inside: Proof  #: what bounds the part where the client takes one of them
+    outside: Proof  #: what bounds the part where it takes another
 
 
 @dataclass(frozen=True)
-class Bands:
-    """The search space in bands of the scale of one draw; together they hold every schedule."""
+class Halved:
+    """The search space cut in two by the scale of the one draw of noise."""
 
-    bands: tuple[Band, ...]  #: in rising order of the scale
+    scale: float  #: where it is cut
+    below: Proof  #: what bounds the schedules that need no more
+    above: Proof  #: what bounds those that need more
+
+
+Proof = Leaf | Split | Halved
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +76,7 @@ class Schedule:
     multipliers: Array | None = None
     prices: Array | None = None
     allocation: NDArray[np.int64] | None = None
-    proof: Leaf | Split | Bands | None = None
+    proof: Proof | None = None
     complete: bool = True
     gains: Array | None = None
 

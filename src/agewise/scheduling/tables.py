@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
+from agewise.checks import numbers
 from agewise.errors import InvalidInput
 
 BLOCK_CELLS = 2**17
@@ -123,7 +124,10 @@ def check_block(start: int, u: Array, b: Array) -> None:
 
 
 def _checked_shapes(u: ArrayLike | None, b: ArrayLike | None) -> tuple[Array, Array]:
-    costs, biases = (np.asarray(x, dtype=np.float64) for x in (u, b))
+    costs, biases = (
+        x if isinstance(x, np.ndarray) and x.dtype == np.float64 else numbers(name, x, allowed)
+        for name, x, allowed in (("u", u, "costs [clients, slots]"), ("b", b, "biases"))
+    )
     if costs.ndim != 2 or 0 in costs.shape:
         raise InvalidInput("u", f"of shape {costs.shape}", "shape [clients, slots], not empty")
     if biases.ndim == 2:
@@ -131,7 +135,7 @@ def _checked_shapes(u: ArrayLike | None, b: ArrayLike | None) -> tuple[Array, Ar
     if biases.ndim != 3 or biases.shape[:2] != costs.shape or biases.shape[2] == 0:
         raise InvalidInput(
             "b",
-            f"of shape {np.asarray(b).shape}",
+            f"of shape {biases.shape}",
             f"shape {costs.shape} or {(*costs.shape, 'd')} to go with u",
         )
     return costs, biases
@@ -141,7 +145,7 @@ def checked_counts(counts: ArrayLike | None, clients: int) -> NDArray[np.int64] 
     """Check how many clients each row stands for."""
     if counts is None:
         return None
-    values = np.asarray(counts)
+    values = numbers("counts", counts, "whole numbers, one per row")
     if values.shape != (clients,):
         raise InvalidInput("counts", f"of shape {values.shape}", f"shape ({clients},)")
     if values.dtype.kind in "fiu" and not float(values.sum(dtype=np.float64)) <= 2**53:

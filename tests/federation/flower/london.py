@@ -4,31 +4,23 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from grid import InProcessGrid, Node
 
 import agewise as aw
-from agewise.federation.flower import client_app, server_app
-from agewise.federation.flower.node import write_node
+from agewise.federation.flower import server_app
 from agewise.federation.flower.publication import Publisher
 from agewise.federation.flower.transport import FlowerSettings
+from agewise.testing import FlowerGrid, FlowerNode, releases
 
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)
 SEED = int(np.random.default_rng(11).integers(2**63))
+SIMULATED = {"kind": "simulated", "seed": SEED}
 NAMES = [c.name for c in PROBLEM.clients]
 
 
-def node(folder, name, stand_in=True, policy=aw.Policy(), problem=PROBLEM):  # noqa: B008
-    path = folder / name / "node.toml"
-    write_node(
-        path,
-        problem,
-        name,
-        records={"kind": "simulated", "seed": SEED},
-        policy=policy,
-        stand_in_seed=SEED if stand_in else None,
-    )
-    return Node(client_app.app, {"agewise-config": str(path)})
+def node(folder, name, stand_in=True, policy=None, problem=PROBLEM):
+    choices = {"policy": policy, "stand_in_seed": SEED if stand_in else None}
+    return FlowerNode.of(folder, problem, name, records=SIMULATED, **choices)
 
 
 def settings(**changes):
@@ -43,12 +35,11 @@ def carry_out(grid, plan, settings, folder=None):
 
 
 def run(nodes, plan=PLAN, **changes):
-    return carry_out(InProcessGrid(nodes.values()), plan, settings(**changes))
+    return carry_out(FlowerGrid(nodes.values()), plan, settings(**changes))
 
 
 def events(tmp_path, name):
-    with aw.Ledger.read(tmp_path / name / "releases.ledger") as ledger:
-        return ledger.events()
+    return releases(tmp_path / name).get(name, [])
 
 
 def kinds(grid, kind):

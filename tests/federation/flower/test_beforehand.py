@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from grid import InProcessGrid, Node, failing
 from london import NAMES, PLAN, PROBLEM, carry_out, kinds, node, run, settings
 
 import agewise as aw
 from agewise.federation.flower import client_app
-from agewise.federation.flower.node import write_node
+from agewise.privacy.witness import LedgerReplaced, Witness
+from agewise.testing import FlowerGrid, FlowerNode, failing
+from deployments import init_deployment
 
 
 def cannot_pay(tmp_path):
@@ -15,10 +16,8 @@ def cannot_pay(tmp_path):
 
 
 def has_no_readings(tmp_path):
-    path = tmp_path / "client 3" / "node.toml"
     records = {"kind": "readings", "path": str(tmp_path / "none.csv")}
-    write_node(path, PROBLEM, "client 3", records=records, policy=aw.Policy())
-    return Node(client_app.app, {"agewise-config": str(path)})
+    return FlowerNode.of(tmp_path, PROBLEM, "client 3", records=records)
 
 
 def has_a_damaged_ledger(tmp_path):
@@ -47,7 +46,7 @@ def has_a_ledger_that_cannot_be_made(tmp_path):
 def test_guarantee_nobody_releases_if_somebody_cannot(tmp_path, trouble, word, keyed):
     nodes = {name: node(tmp_path, name, stand_in=False) for name in NAMES}
     nodes["client 3"] = trouble(tmp_path)
-    grid = InProcessGrid(nodes.values())
+    grid = FlowerGrid(nodes.values())
     numbers = dict(zip(NAMES, grid.nodes, strict=True)) if keyed else None
     with pytest.raises(aw.RunIncomplete, match=rf"client 3 would not follow the plan \({word}\)"):
         carry_out(grid, PLAN, settings(private=True, nodes=numbers))
@@ -56,12 +55,12 @@ def test_guarantee_nobody_releases_if_somebody_cannot(tmp_path, trouble, word, k
 
 
 def test_nodes_that_their_keys_name_are_not_asked_who_they_are(nodes):
-    grid = InProcessGrid(nodes.values())
+    grid = FlowerGrid(nodes.values())
     numbers = dict(zip(NAMES, grid.nodes, strict=True))
     server = carry_out(grid, PLAN, settings(nodes=numbers))
     assert server.finish().model == aw.run(PLAN, rng=np.random.default_rng(11)).model
     assert sorted(kinds(grid, "query.agewise")) == [(n, {"order"}) for n in sorted(grid.nodes)]
-    other = InProcessGrid(nodes.values())
+    other = FlowerGrid(nodes.values())
     carry_out(other, PLAN, settings(run="b", nodes=numbers, on_missing="renormalise"))
     assert not kinds(other, "query.agewise")  # nothing has to be known beforehand
 
@@ -73,7 +72,7 @@ def test_by_the_wall_clock_keyed_nodes_are_asked_for_the_time(nodes, clock):
         return client_app.reply_to(message, client="client 2", time=clock.time() - 3600)
 
     nodes["client 2"].fault = fault
-    grid = InProcessGrid(nodes.values())
+    grid = FlowerGrid(nodes.values())
     numbers = dict(zip(NAMES, grid.nodes, strict=True))
     with pytest.raises(aw.RunIncomplete, match="clock of client 'client 2' is off by 3600 s"):
         carry_out(
@@ -96,3 +95,41 @@ def test_a_question_that_got_lost_is_asked_again(nodes, answer):
     nodes["client 2"].fault = fault
     assert run(nodes).finish().participants == tuple(NAMES)
     assert not faults
+
+
+def test_a_deployment_that_is_laid_out_anew_begins_new_ledgers(tmp_path, monkeypatch):
+    import shutil
+
+    from agewise.federation.flower.node import LEDGER
+    from agewise.privacy import Ledger
+
+    monkeypatch.setenv("AGEWISE_STATE", str(tmp_path / "state"))
+    for _ in range(2):
+        laid_out = init_deployment(tmp_path / "federation", aw.scenarios.london(), tls=False)
+        ledger = laid_out.folder / laid_out.nodes[0].folder / LEDGER
+        Ledger(ledger).close()
+        shutil.rmtree(laid_out.folder)
+    ledger.parent.mkdir(parents=True)
+    with pytest.raises(LedgerReplaced):
+        Ledger(ledger)
+
+
+def test_guarantee_a_node_whose_ledger_was_set_back_between_rounds_refuses(tmp_path):
+    """Each round has a ServerApp of its own, in one home; the node's machine remembers nothing."""
+    nodes = [node(tmp_path, name, policy=aw.Policy(99.0)) for name in NAMES]
+    home, path = tmp_path / "home", tmp_path / NAMES[0] / "releases.ledger"
+
+    def carry_out_round(number, old=None):
+        if old is not None:
+            path.write_bytes(old)
+            Witness().forget(path.resolve())
+        told = settings(run=f"rounds-{number:05d}")
+        return carry_out(FlowerGrid(nodes), PLAN, told, home / str(number))
+
+    first = carry_out_round(1)
+    old = path.read_bytes()
+    assert carry_out_round(2).heads == first.newest()
+    (kept,) = home.glob("*.heads.json")
+    assert kept.stat().st_mode & 0o077 == 0
+    with pytest.raises(aw.RunIncomplete, match=r"would not follow the plan \(ledger\)"):
+        carry_out_round(3, old)

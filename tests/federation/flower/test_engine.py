@@ -8,15 +8,15 @@ import json
 import numpy as np
 import pytest
 from flwr.app import Error, Message
-from typer.testing import CliRunner
 
 import agewise as aw
-from agewise.cli import app
-from agewise.federation.checking import check_run
-from agewise.federation.flower.deployment import init_deployment
+import in_process
+from agewise.federation import check_run
 from agewise.federation.flower.publication import RESULT, STEPS, folder_in
 from agewise.federation.flower.submission import Submission
-from agewise.privacy.ledger import LedgerDamaged
+from agewise.privacy import LedgerDamaged
+from agewise.testing import Killed
+from deployments import init_deployment
 
 PROBLEM = aw.scenarios.london()
 PLAN = aw.plan(PROBLEM)
@@ -80,10 +80,6 @@ def test_a_budget_that_is_refused_beforehand_has_its_exit_code(tmp_path, federat
     nodes["client 2"].fault = refusing("query", "ledger")
     with pytest.raises(aw.RunIncomplete, match="ledger"):
         aw.resume(tmp_path / "run")
-
-
-class Killed(BaseException):
-    """What ends a process at once."""
 
 
 def published_in(folder, number=1):
@@ -168,8 +164,9 @@ def test_a_result_on_another_machine_is_copied_and_taken_over(tmp_path, federati
 
     with monkeypatch.context() as patch:
         patch.setattr(Submission, "wait", out_of_sight)
-        command = ["run", "--engine", "flower", "--seed", "11", "--out", str(tmp_path / "runs")]
-        told = str(CliRunner().invoke(app, command).exception)
+        patch.setenv("COLUMNS", "1000")
+        command = ["run", "--engine", "flower", "--seed", "11", "--out", tmp_path / "runs"]
+        told = in_process.command(*command).stderr
     (folder,) = (tmp_path / "runs").iterdir()
     assert "not on this machine: it is where the ServerApp ran, in the folder agewise/1 of" in told
     assert f"Copy that folder to {published_in(folder)}, then resume the run" in told

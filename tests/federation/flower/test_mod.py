@@ -17,26 +17,22 @@ from flwr.app import (
 )
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from grid import InProcessGrid, Node
 
 import agewise as aw
 from agewise.federation.flower import updates
 from agewise.federation.flower.client_app import introduce
 from agewise.federation.flower.mod import PlanHelper, age_dp_mod
-from agewise.federation.flower.node import write_node
 from agewise.federation.flower.updates import clipped_mean, mean_sensitivity
-from agewise.federation.sources import client_generator
-from agewise.mechanism import Laplace
+from agewise.privacy import Laplace
+from agewise.testing import FlowerGrid, FlowerNode
+from parties import client_generator
 
 PROBLEM = aw.scenarios.london().replace(epsilon=0.5)
 PLAN = aw.plan(PROBLEM)
 
 
 def config(folder, name="client 3", **changes):
-    path = folder / name / "node.toml"
-    facts = {"records": {"kind": "simulated", "seed": 5}, "policy": aw.Policy(), **changes}
-    write_node(path, PROBLEM, name, **facts)
-    return {"agewise-config": str(path)}
+    return FlowerNode.of(folder, PROBLEM, name, **changes).config
 
 
 def slot_in(message):
@@ -172,8 +168,8 @@ def test_bad_bounds_are_refused(clip):
 
 def test_the_helper_knows_who_is_due_and_who_is_who(tmp_path):
     app, _ = app_that_returns(np.zeros(2))
-    nodes = [Node(app, config(tmp_path, c.name)) for c in PROBLEM.clients]
-    grid = InProcessGrid(nodes)
+    nodes = [FlowerNode(app, config(tmp_path, c.name)) for c in PROBLEM.clients]
+    grid = FlowerGrid(nodes)
     helper = PlanHelper(PLAN, "r")
     assert helper.nodes(grid) == {"client 1": 101, "client 2": 102, "client 3": 103}
     for one in PLAN.assignments:
@@ -187,9 +183,9 @@ def test_the_helper_knows_who_is_due_and_who_is_who(tmp_path):
 
 def test_the_helper_believes_keys_rather_than_names(tmp_path):
     app, _ = app_that_returns(np.zeros(2))
-    impostor = Node(app, config(tmp_path, "client 1"))
-    nodes = [impostor, *(Node(app, config(tmp_path, c.name)) for c in PROBLEM.clients[:2])]
-    grid = InProcessGrid(nodes)
+    impostor = FlowerNode(app, config(tmp_path, "client 1"))
+    nodes = [impostor, *(FlowerNode(app, config(tmp_path, c.name)) for c in PROBLEM.clients[:2])]
+    grid = FlowerGrid(nodes)
     keyed = {"client 1": 102, "client 2": 103, "client 3": 999, "other": 101}
     assert PlanHelper(PLAN, "r", keyed).nodes(grid) == {"client 1": 102, "client 2": 103}
     assert not grid.pushed  # nobody was asked
@@ -384,8 +380,8 @@ def test_fedavg_counts_a_refusal_as_a_failure_and_goes_on(tmp_path):
     names = [c.name for c in PROBLEM.clients]
     app = mirrored(w=0.1)
     poor = {"policy": aw.Policy(max_classical_epsilon=1e-3)}
-    nodes = [Node(app, config(tmp_path, n, **(poor if n == names[0] else {}))) for n in names]
-    grid = InProcessGrid(nodes)
+    nodes = [FlowerNode(app, config(tmp_path, n, **(poor if n == names[0] else {}))) for n in names]
+    grid = FlowerGrid(nodes)
     helper = PlanHelper(PLAN, "r", dict(zip(names, grid.nodes, strict=True)))
     strategy = PlannedFedAvg(helper, helper.nodes(grid), min_available_nodes=3)
     result = strategy.start(grid, ArrayRecord({"w": Array(np.zeros(3))}), num_rounds=1)
@@ -400,13 +396,11 @@ def test_an_app_of_ones_own_cannot_leave_the_noise_to_the_server(tmp_path):
     once = PROBLEM.replace(noise="server")
     with pytest.raises(aw.InvalidInput, match="Nobody would draw the noise"):
         PlanHelper(aw.plan(once), "run")
-    path = tmp_path / "client 3" / "node.toml"
-    facts = {"records": {"kind": "simulated", "seed": 5}, "policy": aw.Policy()}
-    write_node(path, once, "client 3", **facts)
+    where = FlowerNode.of(tmp_path, once, "client 3").config
     order = json.loads(PlanHelper(PLAN, "run").order("client 3")["order"]) | {"noise": "server"}
     app, calls = app_that_returns(np.ones(2))
     record = ConfigRecord({"order": json.dumps(order)})
-    reply = ask(app, {"agewise-config": str(path)}, record, np.zeros(2))
+    reply = ask(app, where, record, np.zeros(2))
     assert refusal(reply) == "order"
     assert not calls
     assert not events(tmp_path)
@@ -514,10 +508,7 @@ GAUSSIAN = PROBLEM.replace(mechanism="gaussian", delta=1e-6)
 
 
 def gaussian(folder, policy):
-    path = folder / "client 3" / "node.toml"
-    records = {"kind": "simulated", "seed": 5}
-    write_node(path, GAUSSIAN, "client 3", records=records, policy=policy)
-    return {"agewise-config": str(path)}
+    return FlowerNode.of(folder, GAUSSIAN, "client 3", policy=policy).config
 
 
 @pytest.mark.parametrize("size", [3, 100_000])

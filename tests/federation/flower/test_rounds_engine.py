@@ -9,19 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from flwr.app import Error, Message
-from typer.testing import CliRunner
 
 import agewise as aw
-from agewise.cli import app
-from agewise.federation.checking import check_run
-from agewise.federation.client import OrderRefused
+import in_process
+from agewise import resume_rounds, run_rounds
+from agewise.federation import check_rounds, check_run
 from agewise.federation.flower import federation as nodes_of
-from agewise.federation.flower.deployment import init_deployment
 from agewise.federation.flower.node import Node, write_node
 from agewise.federation.flower.submission import Submission
-from agewise.federation.journal import RunFolder
-from agewise.federation.rounds import resume_rounds, run_rounds
-from agewise.federation.server import Server
+from agewise.testing import Killed
+from deployments import init_deployment
+from parties import OrderRefused, RunFolder, Server
 
 PROBLEM = aw.scenarios.for_ever()
 PLAN = aw.plan(PROBLEM)
@@ -59,7 +57,7 @@ def taking_turns(*turns):
 
 @pytest.mark.parametrize(
     "problem",
-    [PROBLEM, PROBLEM.replace(noise="server"), taking_turns(2, 1, 4)],
+    [PROBLEM, PROBLEM.replace(noise="server", aggregate_at=5), taking_turns(2, 1, 4)],
     ids=["client", "server", "turns"],
 )
 def test_guarantee_rounds_on_flower_give_the_local_engines_numbers(tmp_path, federation, problem):
@@ -72,6 +70,9 @@ def test_guarantee_rounds_on_flower_give_the_local_engines_numbers(tmp_path, fed
     assert rounds_of(result) == rounds_of(alone)
     assert len(grids) == 4
     assert not check_run(tmp_path / "run" / "00003").differences
+    checked = check_rounds(tmp_path / "run")  # it finds the nodes' ledgers by itself
+    assert checked.verified == sum(one.participants for one in result.rounds)
+    assert not checked.differences
     for name in NAMES:
         with aw.Ledger.read(tmp_path / "local" / "ledgers" / f"{name}.ledger") as ledger:
             expected = ledger.events()
@@ -158,15 +159,12 @@ def test_guarantee_rounds_are_resumed_in_the_round_that_failed(tmp_path, federat
     nodes[NAMES[1]].fault = None
     result = resume_rounds(folder)
     assert len(grids) == 5  # the third once more
+    assert check_rounds(folder).differences == ()  # orders may name what was heard before it failed
     assert rounds_of(result) == rounds_of(run_rounds(PLAN, np.random.default_rng(11), rounds=4))
     longer = resume_rounds(folder, rounds=5)
     assert rounds_of(longer)[:4] == rounds_of(result)
     for name in NAMES:
         assert slots(folder / "deployment", name) == planned(name, range(5))
-
-
-class Killed(BaseException):
-    """What ends a process at once."""
 
 
 def test_guarantee_a_round_is_taken_over_though_its_submitter_was_killed(
@@ -311,8 +309,8 @@ def test_the_command_runs_rounds_on_flower(tmp_path, federation):
     common = ["rounds", "--now", "2", "--seed", "11", "--json"]
     told = []
     for number, more in enumerate((["--engine", "flower"], [])):
-        done = CliRunner().invoke(app, [*common, *more, "--out", str(tmp_path / str(number))])
-        assert done.exit_code == 0, done.output
+        done = in_process.command(*common, *more, "--out", tmp_path / str(number))
+        assert done.returncode == 0, done.stderr
         told.append(json.loads(done.stdout)["rounds"])
     assert [one["estimate"] for one in told[0]] == [one["estimate"] for one in told[1]]
 

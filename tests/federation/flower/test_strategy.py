@@ -7,15 +7,14 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
-from grid import InProcessGrid, Node
 
 import agewise as aw
-from agewise.federation.client import Profile
 from agewise.federation.flower.client_app import introduce
 from agewise.federation.flower.mod import age_dp_mod
-from agewise.federation.flower.node import write_node
 from agewise.federation.flower.strategy import AgedStrategy
 from agewise.privacy.account import total_of
+from agewise.testing import FlowerGrid, FlowerNode
+from parties import Profile
 
 PROBLEM = aw.scenarios.for_ever().replace(epsilon=1.0, rounds=4)
 PLAN = aw.plan(PROBLEM)
@@ -52,11 +51,8 @@ def policy(name):
 def grid(tmp_path):
     nodes = []
     for name in NAMES:
-        path = tmp_path / name / "node.toml"
-        records = {"kind": "simulated", "seed": 5}
-        write_node(path, PROBLEM, name, records=records, policy=policy(name))
-        nodes.append(Node(app, {"agewise-config": str(path)}))
-    return InProcessGrid(nodes)
+        nodes.append(FlowerNode.of(tmp_path, PROBLEM, name, policy=policy(name), app=app))
+    return FlowerGrid(nodes)
 
 
 def events(folder, name):
@@ -103,9 +99,8 @@ def test_evaluation_is_untouched(grid):
 
 
 def test_a_client_that_refuses_is_left_out_with_its_word(tmp_path, grid):
-    path = tmp_path / NAMES[0] / "node.toml"
     poor = aw.Policy(max_classical_epsilon=1e-3)
-    write_node(path, PROBLEM, NAMES[0], records={"kind": "simulated", "seed": 5}, policy=poor)
+    FlowerNode.of(tmp_path, PROBLEM, NAMES[0], policy=poor)
     strategy = AgedStrategy(fedavg(), PLAN, "learn")
     result = strategy.start(grid, START, num_rounds=2)
     assert strategy.refused == {1: {NAMES[0]: "budget"}, 2: {NAMES[0]: "budget"}}
@@ -118,13 +113,7 @@ def test_whoever_rests_in_a_round_gets_no_train_message(tmp_path, grid):
     problem = PROBLEM.replace(level=None, clients=[replace(c, turn=turn) for c, turn in turns])
     for name in NAMES:
         client = next(c for c in problem.clients if c.name == name)
-        write_node(
-            tmp_path / name / "node.toml",
-            problem,
-            name,
-            records={"kind": "simulated", "seed": 5},
-            policy=Profile.of(client, problem, None).policy,
-        )
+        FlowerNode.of(tmp_path, problem, name, policy=Profile.of(client, problem, None).policy)
     strategy = AgedStrategy(fedavg(), aw.plan(problem), "learn")
     strategy.start(grid, START, num_rounds=3)
     assert strategy.refused == {1: {}, 2: {}, 3: {}}
@@ -173,16 +162,13 @@ def test_gaussian_rounds_keep_to_the_target_together(tmp_path):
     problem = PROBLEM.replace(mechanism="gaussian", delta=1e-6, rounds=3, estimator="plain")
     nodes = []
     for client in problem.clients:
-        path, records = tmp_path / client.name / "node.toml", {"kind": "simulated", "seed": 5}
         own = Profile.of(client, problem, None).policy
-        write_node(path, problem, client.name, records=records, policy=own)
-        nodes.append(Node(app, {"agewise-config": str(path)}))
-    here = InProcessGrid(nodes)
+        nodes.append(FlowerNode.of(tmp_path, problem, client.name, policy=own, app=app))
+    here = FlowerGrid(nodes)
     result = AgedStrategy(fedavg(), aw.plan(problem), "learn").start(here, START, num_rounds=3)
     told = [result.train_metrics_clientapp[number] for number in (1, 2, 3)]
     spent = [one["present-epsilon"] for one in told]
-    assert spent == sorted(spent)
-    assert 0.5 < spent[-1] / problem.epsilon <= 1 + 1e-9
+    assert all(0.5 < one / problem.epsilon <= 1 + 1e-9 for one in spent)
     assert 0 < told[-1]["present-delta"] <= problem.delta * (1 + 1e-9)
     for name in NAMES:
         assert [event.kind for event in events(tmp_path, name)] == ["gaussian"] * 3

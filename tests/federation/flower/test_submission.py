@@ -3,11 +3,9 @@
 from concurrent.futures import Executor, Future
 
 import pytest
-from clock import Clock
 
 import agewise as aw
 from agewise.federation.flower import publication, submission
-from agewise.federation.flower.deployment import elsewhere, init_deployment
 from agewise.federation.flower.publication import (
     RESULT,
     STEPS,
@@ -16,8 +14,10 @@ from agewise.federation.flower.publication import (
     Publisher,
     folder_in,
 )
-from agewise.federation.flower.submission import OUTAGE, Submission
-from agewise.federation.server import Step
+from agewise.federation.flower.submission import OUTAGE, QUIET, Submission
+from agewise.testing import Clock
+from deployments import elsewhere, init_deployment
+from parties import Step
 
 UPLOADED = Step(1, "client 1", "uploaded")
 
@@ -84,6 +84,26 @@ def test_steps_are_told_while_the_run_goes_on(follow):
     publisher = []
     assert follow(Flower("pending", begins, ends)).wait().model == 1.5
     assert seen == [(UPLOADED, 0, 10)]
+
+
+def test_flower_is_not_asked_while_steps_are_published(follow, monkeypatch):
+    """Each question starts a process; a run that goes on says so itself."""
+    publisher, flower = Publisher(follow.folder), Flower("running", "finished:failed")
+    clock, left = submission.time, [1] * 20
+    begun = clock.time()
+
+    def sleep(seconds):
+        clock.shown += seconds
+        if left and clock.shown >= begun + (21 - len(left)) * (QUIET - 1):
+            assert not flower.asked
+            publisher.step(UPLOADED, 0, 10)
+            left.pop()
+
+    monkeypatch.setattr(clock, "sleep", sleep)
+    with pytest.raises(aw.RunIncomplete, match="where the ServerApp ran"):
+        follow(flower).wait()
+    assert flower.asked == ["ls", "ls"]
+    assert not left
 
 
 def test_an_interrupted_run_is_stopped(follow):

@@ -14,11 +14,7 @@ import pytest
 
 import agewise as aw
 from agewise.federation.flower import supervisor
-from agewise.federation.flower.deployment import (
-    Deployment,
-    init_deployment,
-)
-from agewise.federation.flower.supervisor import bring_down, bring_up, read_state
+from deployments import Deployment, bring_down, bring_up, init_deployment, read_state
 
 LONDON = aw.scenarios.london()
 
@@ -119,7 +115,14 @@ def test_a_federation_of_one_process_ends_with_it(tmp_path, start):
     wait(lambda: not any(running(group) for group in children))
 
 
-@pytest.mark.parametrize("spelling", ["fed", "./fed/", "elsewhere/../fed", "link"])
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "elsewhere/../fed",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("fed", "./fed/")),
+        "link",
+    ],
+)
 def test_a_deployment_is_found_however_its_folder_is_spelled(
     tmp_path, start, monkeypatch, spelling
 ):

@@ -5,14 +5,13 @@ import json
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
-from grid import InProcessGrid, Node, failing
 from london import NAMES, PLAN, PROBLEM, carry_out, events, kinds, node, run, settings
 
 import agewise as aw
 from agewise.federation.flower import client_app
-from agewise.federation.flower.node import write_node
 from agewise.federation.flower.publication import Publication
 from agewise.federation.flower.transport import FlowerTransport
+from agewise.testing import FlowerGrid, FlowerNode, failing
 
 
 def test_guarantee_the_model_is_the_local_engines(nodes):
@@ -40,14 +39,14 @@ def test_guarantee_every_learner_and_mechanism_gives_the_local_engines_model(
     problem = PROBLEM.replace(learner=learner, **mechanism)
     policy, plan = aw.Policy(max_delta=1e-6), aw.plan(problem)
     nodes = {name: node(tmp_path, name, policy=policy, problem=problem) for name in NAMES}
-    grid, folder = InProcessGrid(nodes.values()), tmp_path / "published"
+    grid, folder = FlowerGrid(nodes.values()), tmp_path / "published"
     outcome = carry_out(grid, plan, settings(), folder).finish()
     assert outcome.aggregate == aw.run(plan, rng=np.random.default_rng(11)).aggregate
     assert Publication(folder, "run").result().model == outcome.model
 
 
 def test_what_is_published_builds_the_server_anew(nodes, tmp_path):
-    grid, folder = InProcessGrid(nodes.values()), tmp_path / "published"
+    grid, folder = FlowerGrid(nodes.values()), tmp_path / "published"
     server = carry_out(grid, PLAN, settings(), folder)
     found = Publication(folder, "run")
     result = found.result()
@@ -78,7 +77,7 @@ def test_a_node_that_fails_once_is_asked_again(nodes, tmp_path, code):
 
 def test_an_answer_that_got_lost_is_sent_again_the_same(tmp_path):
     nodes = {name: node(tmp_path, name, stand_in=False) for name in NAMES}
-    grid = InProcessGrid(nodes.values())
+    grid = FlowerGrid(nodes.values())
     lost = []
 
     def fault(message):
@@ -96,7 +95,7 @@ def test_an_answer_that_got_lost_is_sent_again_the_same(tmp_path):
 
 
 def test_a_node_that_returns_under_a_new_number_is_recognised(nodes, monkeypatch):
-    grid = InProcessGrid(nodes.values())
+    grid = FlowerGrid(nodes.values())
     old = next(k for k, v in grid.nodes.items() if v is nodes["client 1"])
     send = FlowerTransport.send
 
@@ -113,15 +112,15 @@ def test_a_node_that_returns_under_a_new_number_is_recognised(nodes, monkeypatch
 
 
 def test_a_ghost_of_a_crashed_node_does_not_claim_its_name(nodes):
-    grid = InProcessGrid(nodes.values())
-    ghost = Node(client_app.app, nodes["client 1"].config)
+    grid = FlowerGrid(nodes.values())
+    ghost = FlowerNode(client_app.app, nodes["client 1"].config)
     ghost.alive = False
     grid.nodes[50] = ghost
     assert carry_out(grid, PLAN, settings()).finish().participants == tuple(NAMES)
 
 
 def test_two_nodes_with_one_name_are_refused(nodes):
-    grid = InProcessGrid([*nodes.values(), Node(client_app.app, nodes["client 1"].config)])
+    grid = FlowerGrid([*nodes.values(), FlowerNode(client_app.app, nodes["client 1"].config)])
     with pytest.raises(aw.RunIncomplete, match="both claim to be client 'client 1'"):
         carry_out(grid, PLAN, settings())
 
@@ -143,7 +142,7 @@ def test_absent_clients_are_named(nodes):
 
 
 def test_a_node_without_configuration_is_nobody(nodes):
-    nodes["odd"] = Node(client_app.app, {})
+    nodes["odd"] = FlowerNode(client_app.app, {})
     assert run(nodes).finish().participants == tuple(NAMES)
 
 
@@ -201,7 +200,7 @@ def test_the_wall_clock_keeps_its_slots(tmp_path, clock):
 
 @pytest.mark.parametrize("shown", ["abc", [1.0, 2.0], b"x", "nan"])
 def test_an_introduction_that_makes_no_sense_is_nobodys(nodes, tmp_path, shown):
-    odd = Node(client_app.app, nodes["client 1"].config)
+    odd = FlowerNode(client_app.app, nodes["client 1"].config)
     odd.fault = lambda m: Message(
         RecordDict({"agewise": ConfigRecord({"client": "client 1", "time": shown})}), reply_to=m
     )
@@ -234,7 +233,7 @@ def test_nobody_uploads_in_anothers_name(nodes):
 
 
 def test_a_name_belongs_to_its_key(nodes, tmp_path):
-    grid = InProcessGrid([Node(client_app.app, nodes["client 1"].config), *nodes.values()])
+    grid = FlowerGrid([FlowerNode(client_app.app, nodes["client 1"].config), *nodes.values()])
     numbers = {name: 102 + i for i, name in enumerate(NAMES)}  # 101 is the impostor
     server = carry_out(grid, PLAN, settings(nodes=numbers), tmp_path / "published")
     steps = Publication(tmp_path / "published", "run").steps()
@@ -245,7 +244,7 @@ def test_a_name_belongs_to_its_key(nodes, tmp_path):
 
 
 def test_a_grid_that_fails_still_gets_a_result_published(nodes, tmp_path):
-    grid = InProcessGrid(nodes.values())
+    grid = FlowerGrid(nodes.values())
     grid.get_node_ids = lambda: (_ for _ in ()).throw(OSError("gone"))
     with pytest.raises(OSError, match="gone"):
         carry_out(grid, PLAN, settings(), tmp_path / "published")
@@ -254,7 +253,7 @@ def test_a_grid_that_fails_still_gets_a_result_published(nodes, tmp_path):
 
 
 def test_a_node_that_always_fails_is_not_stormed(nodes):
-    grid = InProcessGrid(nodes.values())
+    grid = FlowerGrid(nodes.values())
     nodes["client 3"].fault = lambda m: (
         failing(2)(m) if "train" in m.metadata.message_type else None
     )
@@ -276,15 +275,8 @@ def test_what_was_released_is_sent_again_without_the_records(tmp_path):
     pl.DataFrame(rows).write_csv(path)
     nodes = {}
     for name in NAMES:
-        where = tmp_path / name / "node.toml"
-        write_node(
-            where,
-            PROBLEM,
-            name,
-            records={"kind": "readings", "path": str(path)},
-            policy=aw.Policy(),
-        )
-        nodes[name] = Node(client_app.app, {"agewise-config": str(where)})
+        records = {"kind": "readings", "path": str(path)}
+        nodes[name] = FlowerNode.of(tmp_path, PROBLEM, name, records=records)
     first = run(nodes, private=True)
     path.unlink()
     again = run(nodes, private=True)
@@ -307,7 +299,7 @@ def test_the_server_does_not_choose_the_age(tmp_path, change):
     )
 
 
-class QueueingGrid(InProcessGrid):
+class QueueingGrid(FlowerGrid):
     """A grid that hands out no answer to an order before it was asked for so many times."""
 
     def pull_messages(self, message_ids):
@@ -328,7 +320,7 @@ def test_orders_that_merely_queue_are_not_sent_again(nodes):
 
 def test_an_order_to_a_node_that_is_gone_does_not_wait_until_it_expires(nodes, clock):
     begun = clock.time()
-    grid = InProcessGrid(nodes.values())
+    grid = FlowerGrid(nodes.values())
     old = next(k for k, v in grid.nodes.items() if v is nodes["client 1"])
 
     def fault(message):

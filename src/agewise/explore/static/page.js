@@ -6,7 +6,7 @@ const results = document.getElementById("results");
 const status = document.getElementById("status");
 const PARTS = ["loss", "timeline", "ages", "spent"];
 let current = null; // the update that is under way
-let stated = false; // whether a statement was asked for
+let stated = null; // the choices that the statement on the page is about
 
 // ---- sliders: the number is what counts, the slider moves it
 
@@ -109,7 +109,7 @@ async function update() {
   try {
     const view = await ask("/view", given, mine.signal);
     show(document.getElementById("view"), view.text);
-    clearStatement();
+    if (stated !== String(query())) clearStatement(); // the same choices have the same statement
     if (view.refused) {
       for (const key of [...PARTS, "after"]) document.getElementById(key).replaceChildren();
       finish("Refused: these values are not possible.");
@@ -126,6 +126,7 @@ async function update() {
     }
     const after = await ask("/after", given, mine.signal);
     show(document.getElementById("after"), after.text);
+    if (stated !== null) tellStated();
     const gap = document.getElementById("gap");
     finish("Up to date. " + gap.previousElementSibling.textContent + ": " + gap.textContent + ".");
   } catch (error) {
@@ -162,7 +163,13 @@ results.addEventListener("click", (event) => {
 
 function clearStatement() {
   document.getElementById("statement").replaceChildren();
-  stated = false;
+  stated = null;
+}
+
+function tellStated() {
+  document.getElementById("carry-out").disabled = true;
+  const link = document.getElementById("save-report");
+  link.href = link.getAttribute("href") + "&statement=1";
 }
 
 results.addEventListener("click", async (event) => {
@@ -174,17 +181,14 @@ results.addEventListener("click", async (event) => {
     const answer = await ask("/statement", given, null);
     if (String(given) !== String(query())) return; // the choices have changed meanwhile
     show(document.getElementById("statement"), answer.text);
-    stated = !answer.refused;
-    if (stated) {
-      const link = document.getElementById("save-report");
-      link.href = link.getAttribute("href") + "&statement=1";
-    }
-    status.textContent = stated ? "The statement is written." : "The plan was not carried out.";
+    stated = answer.refused ? null : String(given);
+    if (stated !== null) tellStated();
+    status.textContent = stated !== null ? "The statement is written." : "The plan was not carried out.";
     document.getElementById("statement").scrollIntoView();
   } catch (error) {
     status.textContent = "The explorer does not answer. Is it still running? (agewise explore)";
   } finally {
-    event.target.disabled = stated;
+    event.target.disabled = stated !== null;
   }
 });
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from logging import INFO, WARNING
+from logging import WARNING
 from typing import get_args
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
@@ -69,7 +69,12 @@ def answer(message: Message, context: Context) -> Message:
     except Exception as error:
         return refuse(message, error)
     if clipped:
-        log(INFO, "agewise: %d readings were moved to a state", clipped)
+        log(
+            WARNING,
+            "agewise: %d readings were moved to a state, further than the scenario's model says; "
+            "the expected loss does not apply, unless its states stand for ranges of readings",
+            clipped,
+        )
     return reply_to(message, upload=payload.decode())
 
 

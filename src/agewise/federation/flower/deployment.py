@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import tomli_w
 
-from agewise.checks import whole
+from agewise.checks import parse_json, whole
 from agewise.documents import Entry, read_document
 from agewise.errors import InvalidInput
 from agewise.federation.files import probe_folder
@@ -77,7 +77,7 @@ class Deployment:
         """Read the layout of a deployment, however its folder is spelled."""
         place = Path(folder).resolve()
         try:
-            document = json.loads((place / "deployment.json").read_text(encoding="utf-8"))
+            document = parse_json((place / "deployment.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise InvalidInput(
                 "deployment", str(folder), "a folder made by: agewise deploy init"
@@ -100,7 +100,7 @@ class Deployment:
         if not self.tls or not self.nodes:
             return None
         try:
-            known = json.loads((self.folder / REGISTERED).read_text(encoding="utf-8"))
+            known = parse_json((self.folder / REGISTERED).read_text(encoding="utf-8"))
             return {str(name): int(number) for name, number in known.items()}
         except (OSError, ValueError, AttributeError, TypeError):
             return None

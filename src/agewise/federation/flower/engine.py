@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agewise.checks import positive, whole
+from agewise.checks import parse_json, positive, whole
 from agewise.errors import InvalidInput
 from agewise.federation.flower import require_flower
 from agewise.federation.flower.app import write_app
@@ -24,7 +24,7 @@ from agewise.federation.one_draw import OneDraw
 from agewise.federation.result import RunResult, Watcher, conclude
 from agewise.federation.server import Server
 from agewise.federation.settings import Clock, Settings, make_settings
-from agewise.federation.sources import DataSource, SimulatedRecords
+from agewise.federation.sources import DataSource, Simulated
 from agewise.planning import Plan
 from agewise.privacy.account import BudgetExceeded, Policy
 from agewise.privacy.ledger import LedgerDamaged
@@ -107,9 +107,10 @@ def _alone(place: RunFolder, plan: Plan, settings: Settings, watch: Watcher | No
         raise
     clients, seeds = {c.name: c for c in plan.problem.clients}, federation.seeds()
     known = set(clients) <= set(seeds)
+    drawn = {seed: Simulated(plan.problem, seed) for seed in set(seeds.values())}
 
     def simulated(name: str) -> DataSource:
-        return SimulatedRecords(clients[name], seeds[name])
+        return drawn[seeds[name]](name)
 
     with contextlib.closing(federation):
         return follow(place, plan, settings, federation, simulated if known else None, watch)
@@ -197,7 +198,7 @@ def _published(
 def _submitted(place: RunFolder) -> str | None:
     """Flower's number of a run whose result has not been taken over yet."""
     try:
-        number = json.loads((place.path / SUBMISSION).read_text(encoding="utf-8"))["flower_run"]
+        number = parse_json((place.path / SUBMISSION).read_text(encoding="utf-8"))["flower_run"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return number if isinstance(number, str) and number.isdecimal() else None

@@ -26,6 +26,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.serverapp import Grid
 
 from agewise.arrays import Array
+from agewise.calibration import Terms, outside_terms
 from agewise.checks import positive
 from agewise.errors import InvalidInput
 from agewise.federation.client import (
@@ -68,7 +69,6 @@ from agewise.mechanism import MECHANISMS
 from agewise.planning import Plan
 from agewise.privacy.account import Event
 from agewise.privacy.ledger import Ledger
-from agewise.terms import Terms, outside_terms
 
 
 def age_dp_mod(

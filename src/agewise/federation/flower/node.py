@@ -26,6 +26,7 @@ from agewise.federation.client import (
     private_noise,
     stand_in_noise,
 )
+from agewise.federation.common_levels import CommonLevels
 from agewise.federation.files import probe_folder
 from agewise.federation.messages import Order
 from agewise.federation.sources import (
@@ -38,6 +39,7 @@ from agewise.federation.sources import (
 )
 from agewise.privacy.account import Policy
 from agewise.privacy.ledger import Ledger
+from agewise.privacy.witness import Witness, refuse_gone
 from agewise.problem import Problem
 from agewise.scenario import InvalidScenario, problem_from_dict, problem_to_dict
 
@@ -81,7 +83,7 @@ class Node:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8 text"
             raise InvalidInput("node configuration", f"{path} ({reason})", "a TOML file") from None
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise InvalidInput("node configuration", f"{path} ({error})", "valid TOML") from None
         except InvalidScenario as error:
             raise InvalidScenario(error.problems, f"{path}: scenario") from None
@@ -94,7 +96,7 @@ class Node:
                 f"{path}: stand_in_seed",
                 self.config.stand_in_seed,
                 "simulated records only",
-                "Whoever has the seed can take such noise away again.",
+                "Who has the seed can take such noise away again.",
             )
         self.client = self.problem.clients[0]
 
@@ -134,6 +136,7 @@ class Node:
                 if ledger.find(order.run) is not None:
                     return
             else:
+                refuse_gone(self.ledger, Witness())
                 probe_folder("ledger", self.ledger.parent)
             self.refuse_round(order, ledger)
             source = self._source(order.aggregate_at)
@@ -188,9 +191,10 @@ class Node:
     def _source(self, aggregate_at: int) -> DataSource:
         records, before = self.config.records, self.before
         if isinstance(records, _Simulated):
+            shift = CommonLevels(self.problem, records.seed).of(self.client.name)
             if before is None:
-                return SimulatedRecords(self.client, records.seed)
-            return RoundRecords(self.client, records.seed).later(before)
+                return SimulatedRecords(self.client, records.seed, shift)
+            return RoundRecords(self.client, records.seed, shift).later(before)
         sources = load_readings(self.path.parent / records.path, (before or 0) + aggregate_at)
         if self.client.name not in sources:
             raise InvalidInput(
@@ -213,15 +217,19 @@ def write_node(
 ) -> None:
     """Write the configuration of one client's node, to be looked at and changed there."""
     only = [replace(c, weight=None) for c in problem.clients if c.name == name]
-    alone = problem.replace(clients=only, capacity=None)
+    alone = problem.keep(only, capacity=None)
     limits = {k: v for k, v in vars(policy).items() if v is not None}
-    document: dict[str, Any] = {"version": 1, "ledger": "releases.ledger", "starts_at": starts_at}
+    document: dict[str, Any] = {"version": 1, "ledger": LEDGER, "starts_at": starts_at}
     if stand_in_seed is not None:
         document["stand_in_seed"] = stand_in_seed
     document |= {"policy": limits, "records": records, "scenario": problem_to_dict(alone)}
     path.parent.mkdir(parents=True, exist_ok=True)
+    Witness().forget((path.parent / LEDGER).resolve())  # laid out anew, it begins a new one
     path.write_text(HEADER + tomli_w.dumps(document), encoding="utf-8")
 
+
+LEDGER = "releases.ledger"
+"""The ledger of a node, beside its configuration, unless that names another."""
 
 HEADER = """\
 # What this node knows and demands. Read on this node only; the server never sees it.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -20,10 +22,13 @@ from pydantic import TypeAdapter, ValidationError
 from agewise.federation.files import LONGEST_NAME, write_whole
 from agewise.federation.happened import RunIncomplete, Step
 from agewise.federation.one_draw import OneDraw
+from agewise.federation.server import Server
 
 STEPS, RESULT = "steps.jsonl", "result.json"
 LARGEST_RESULT = 2**28
 """Bytes of a result that are read at most."""
+ROUND = re.compile("-[0-9]{5}$")
+"""How the name of one round among many ends."""
 LONGEST_STEP = 2**20
 """Bytes of a line of steps that are read at most."""
 
@@ -68,6 +73,23 @@ class Publisher:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+
+    def heads(self, run: str) -> dict[str, str]:
+        """The newest release of each client that earlier rounds have heard, as written here."""
+        with suppress(FileNotFoundError):
+            return dict(json.loads(self._heads(run).read_text(encoding="utf-8")))
+        return {}
+
+    def remember(self, server: Server) -> None:
+        """Write down what has been heard by now. It stays here: it tells of single uploads."""
+        if ROUND.search(server.run):
+            with suppress(OSError):
+                write_whole(self._heads(server.run), json.dumps(server.newest()), private=True)
+
+    def _heads(self, run: str) -> Path:
+        """One file for all rounds of a run, whose names differ by their number."""
+        of_all = ROUND.sub("", run)
+        return self.folder.parent / f"{quote(of_all, safe='')[:LONGEST_NAME]}.heads.json"
 
     def step(self, step: Step, closed: int, total: int) -> None:
         """Add a step. A `Watcher`."""

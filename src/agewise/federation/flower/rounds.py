@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agewise.errors import InvalidInput
+from agewise.federation.common_levels import CommonLevels
 from agewise.federation.flower import require_flower
 from agewise.federation.flower.engine import follow
 from agewise.federation.flower.federation import Federation, find_nodes
@@ -68,14 +69,26 @@ class FlowerRounds:
         self.plan, self.place, self.first = plan, place, settings.starts_at
         self.federation = Federation(settings, place)
         seeds = self.federation.seeds()
+        levels = {seed: CommonLevels(plan.problem, seed) for seed in set(seeds.values())}
         self.paths = {
-            c.name: RoundRecords(c, seeds[c.name]) for c in plan.problem.clients if c.name in seeds
+            c.name: RoundRecords(c, seeds[c.name], levels[seeds[c.name]].of(c.name))
+            for c in plan.problem.clients
+            if c.name in seeds
         }
 
     def carry_out(
-        self, folder: Path, plan: Plan, settings: Settings, before: int, watch: Watcher | None
+        self,
+        folder: Path,
+        plan: Plan,
+        settings: Settings,
+        before: int,
+        watch: Watcher | None,
+        heads: Mapping[str, str],  # noqa: ARG002
     ) -> RunResult:
-        """Submit a round and wait for its result, or go on with what was submitted."""
+        """Submit a round and wait for its result, or go on with what was submitted.
+
+        The ServerApp remembers `heads` itself: what is submitted goes to every node.
+        """
         if (folder / SETTINGS).exists():
             opened, plan, settings = RunFolder.reopen(folder)
         else:

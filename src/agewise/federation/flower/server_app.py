@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from logging import INFO
 from pathlib import Path
@@ -12,6 +11,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.utils import get_flwr_home
 
+from agewise.checks import parse_json
 from agewise.errors import AgewiseError
 from agewise.federation.engine import Engine, Timetable
 from agewise.federation.flower.publication import Published, Publisher, folder_in
@@ -30,7 +30,7 @@ def make_server_app(folder: Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         plan = Plan.from_json((folder / "plan.json").read_text(encoding="utf-8"))
-        told = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+        told = parse_json((folder / "settings.json").read_text(encoding="utf-8"))
         known = {f.name for f in fields(FlowerSettings)}
         settings = FlowerSettings(**{k: v for k, v in told.items() if k in known})
         carry_out(grid, plan, settings, Publisher(folder_in(get_flwr_home(), context.run_id)))
@@ -49,6 +49,7 @@ def carry_out(grid: Grid, plan: Plan, settings: FlowerSettings, publisher: Publi
             draw.refuse_unopened()
         elif once:
             draw.open(plan)
+        server.remember(publisher.heads(server.run))
         _carry_out(grid, server, settings, publisher)
         outcome = server.finish(draw)
     except Exception as error:
@@ -61,6 +62,8 @@ def carry_out(grid: Grid, plan: Plan, settings: FlowerSettings, publisher: Publi
         code = LedgerDamaged.exit_code if isinstance(error, LedgerDamaged) else code
         publisher.result(Published(server.run, server.inputs, failure=why, exit_code=code))
         raise
+    finally:
+        publisher.remember(server)
     made = draw.record() if once else None
     publisher.result(Published(server.run, server.inputs, model=outcome.model, draw=made))
     return server
@@ -87,7 +90,7 @@ def _carry_out(grid: Grid, server: Server, settings: FlowerSettings, publisher: 
         reasons = ", ".join(sorted(set(unready.values())))
         server.failure = (
             f"asked beforehand, {some_of(set(unready))} would not follow the plan ({reasons}); "
-            "nobody was told to release"
+            "no release was ordered"
         )
         return
     notice(Step(0, "", "ready", f"{len(transport.nodes)} clients"))

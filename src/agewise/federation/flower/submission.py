@@ -19,6 +19,8 @@ from agewise.federation.result import Watcher
 POLL = 0.5
 ASK = 5.0
 """Seconds between two questions to Flower about how the run stands: each starts a process."""
+QUIET = 15.0
+"""Seconds without a step after which Flower is asked at all: a run that goes on says so itself."""
 LAST_LINES = 15.0
 """Seconds for which the log of a run that has ended is still read."""
 OUTAGE = 120.0
@@ -55,7 +57,7 @@ def run_app(deployment: Deployment, app: Path, run_config: str = "") -> None:
     number = str(answer["run-id"])
     log = subprocess.Popen(["flwr", "log", number, PROFILE, "--stream"], env=deployment.environment)
     try:
-        status = Submission(deployment, number, "", lambda *_: None).ended()
+        status = Submission(deployment, number, "", lambda *_: None, quiet=ASK).ended()
         with contextlib.suppress(subprocess.TimeoutExpired):
             log.wait(LAST_LINES)
     finally:
@@ -69,10 +71,13 @@ def run_app(deployment: Deployment, app: Path, run_config: str = "") -> None:
 
 
 class Submission:
-    """A run that was handed to a SuperLink."""
+    """A run that was handed to a SuperLink; `quiet` after so many seconds without a step."""
 
-    def __init__(self, deployment: Deployment, number: str, run: str, watch: Watcher) -> None:
+    def __init__(
+        self, deployment: Deployment, number: str, run: str, watch: Watcher, quiet: float = QUIET
+    ) -> None:
         self.deployment, self.number, self.watch = deployment, number, watch
+        self.quiet = quiet
         self.publication = Publication(folder_in(deployment.folder / "flwr", number), run)
         self._last = (0, 0)
 
@@ -108,15 +113,17 @@ class Submission:
 
     def _watch_until_ended(self, asking: ThreadPoolExecutor) -> str:
         """Tell steps until there is a result, or Flower's word that the run is finished."""
-        question, look_at, away = asking.submit(self._status), 0.0, 0.0
+        question, look_at, away = None, time.time() + self.quiet, 0.0
         while self.publication.result() is None:
-            self._tell_steps()
-            if question.done() and time.time() >= look_at:
-                status = question.result()
+            if self._tell_steps():
+                look_at, away = time.time() + self.quiet, 0.0
+            if question is None and time.time() >= look_at:
+                question = asking.submit(self._status)
+            elif question is not None and question.done():
+                status, question = question.result(), None
                 if status.startswith("finished"):
                     return status
-                away = self._still_away(status, away)
-                question, look_at = asking.submit(self._status), time.time() + ASK
+                away, look_at = self._still_away(status, away), time.time() + ASK
             time.sleep(POLL)
         return ""
 
@@ -146,10 +153,13 @@ class Submission:
             f"that folder to {self.publication.folder}, then resume the run."
         )
 
-    def _tell_steps(self) -> None:
+    def _tell_steps(self) -> bool:
+        """Tell the steps that were published since the last time; whether there were any."""
+        told = False
         for step, closed, total in self.publication.steps():
-            self._last = closed, total
+            self._last, told = (closed, total), True
             self.watch(step, closed, total)
+        return told
 
     def _tell(self, what: str, why: str) -> None:
         self.watch(Step(0, "", what, why), *self._last)

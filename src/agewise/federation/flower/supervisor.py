@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from agewise.checks import parse_json
 from agewise.errors import InvalidInput
 from agewise.federation.flower.commands import ask_flower, healthy
 from agewise.federation.flower.deployment import REGISTERED, Deployment, busy_ports
@@ -140,7 +141,7 @@ class Supervisor:
         if not self.deployment.tls:
             return
         done = self.deployment.folder / REGISTERED
-        known: dict[str, Any] = json.loads(done.read_text()) if done.exists() else {}
+        known: dict[str, Any] = parse_json(done.read_text()) if done.exists() else {}
         for node in self.deployment.nodes:
             tries = 0
             while node.name not in known and tries < 3 and not self.stopping:
@@ -211,7 +212,7 @@ def read_state(deployment: Deployment) -> dict[str, Any] | None:
 def _stored(deployment: Deployment) -> dict[str, Any] | None:
     """What a supervisor last said, whether it is still running or not."""
     try:
-        state: dict[str, Any] = json.loads(state_file(deployment).read_text(encoding="utf-8"))
+        state: dict[str, Any] = parse_json(state_file(deployment).read_text(encoding="utf-8"))
         numbers = [state["supervisor"], state["born"]]
         numbers += [one[key] for one in state["processes"].values() for key in ("pid", "born")]
         if not all(isinstance(number, int | float) for number in numbers):
