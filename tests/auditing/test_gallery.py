@@ -123,7 +123,7 @@ def test_wrong_clips_are_found_by_replaying_with_a_record_changed(tmp_path, monk
     assert not aw.audit(str(tmp_path / "run"), draws=0, error=SURE).refuted
 
     def careless(records, states, release, samples, *, as_read=False):
-        return unclipped(np.asarray(records)), 0
+        return unclipped(np.asarray(records))
 
     monkeypatch.setattr("agewise.auditing.replay.average", careless)
     found = aw.audit(str(tmp_path / "run"), draws=0, error=SURE)

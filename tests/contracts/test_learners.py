@@ -37,7 +37,7 @@ class LearnerContract:
                 other = records.copy()
                 other[0] = rng.choice([*STATES, 1e9, -1e9])
                 moved = (
-                    average(records, STATES, release, 5)[0] - average(other, STATES, release, 5)[0]
+                    average(records, STATES, release, 5) - average(other, STATES, release, 5)
                 )
                 worst = max(worst, float(np.linalg.norm(moved, norm)))
             assert 0.5 * reach < worst <= reach

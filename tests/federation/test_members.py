@@ -45,7 +45,7 @@ def test_means_are_those_of_each_to_the_last_bit(seed):
     records = rng.choice(states, (50, samples))
     counts = np.stack([(records == one).sum(axis=1) for one in states], axis=1)
     together = averages(counts, release)
-    each = [average(row, states, release, samples)[0] for row in records]
+    each = [average(row, states, release, samples) for row in records]
     assert together.tolist() == np.stack(each).tolist()
 
 
@@ -61,7 +61,7 @@ def test_guarantee_a_gateway_sends_what_its_members_would_release_one_by_one():
         for _ in range(client.members):
             drawn = (records.random(client.samples)[:, None] * law[-1] >= law).sum(axis=1)
             states = client.process.states
-            value, _ = average(states[drawn], states, states[:, None], client.samples)
+            value = average(states[drawn], states, states[:, None], client.samples)
             sent.append(aw.seeded_laplace(value, scale=one.noise_scale, rng=noise).value[0])
         upload, _ = run.server.received[client.name]
         assert upload.value == [math.fsum(sent) / client.members]

@@ -44,7 +44,8 @@ def ran(problem, off, folder):
         (None, 0.0, False),
         (None, 0.5, True),
         (LEVELLED.level, 0.5, False),  # within five standard deviations of 2
-        (LEVELLED.level, 40.0, True),  # fresh: 20 is moved by more than 20, aged as well
+        (LEVELLED.level, 40.0, True),
+        (LEVELLED.level, np.linspace(0.0, 1.0, 20), True),  # near states, but not by one level
     ],
 )
 def test_readings_beyond_the_model_are_noticed_and_said(tmp_path, level, off, odd):

@@ -235,7 +235,7 @@ def _sensitivities(folder: Folder) -> Iterator[Finding]:
 
         def mean(records: Array, c: Client = client, t: Array = table, e: Event = event) -> Array:
             fresh = folder.problem.level is not None and e.collect_at == e.aggregate_at
-            return average(records, c.process.states, t, c.samples, as_read=fresh)[0]
+            return average(records, c.process.states, t, c.samples, as_read=fresh)
 
         real = real_sensitivity(mean, states, client.samples, order)
         short = real > event.sensitivity * (1 + CERTAIN)
@@ -311,7 +311,7 @@ def residuals(folder: Folder) -> Iterator[tuple[str, Array]]:
         except AgewiseError:
             continue
         fresh = folder.problem.level is not None and event.collect_at == event.aggregate_at
-        value, _ = average(records, client.process.states, table, client.samples, as_read=fresh)
+        value = average(records, client.process.states, table, client.samples, as_read=fresh)
         yield client.name, (np.asarray(upload.value) - value) / event.scale
 
 

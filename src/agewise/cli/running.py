@@ -237,8 +237,8 @@ def run_command(
         print_result(result, rehearsal, source)
     for name, count in result.clipped.items():
         people.print(
-            f"[yellow]{escape(name)}: {count} readings were moved to a state, further than the "
-            "scenario's model says[/] (not part of the record: this number is not noised).",
+            f"[yellow]{escape(name)}: {count} readings are not as the scenario's model "
+            "has them[/] (not part of the record: this number is not noised).",
             soft_wrap=True,
             highlight=False,
         )

@@ -21,7 +21,7 @@ from agewise.federation.messages import Order, RefusalReason, Upload
 from agewise.federation.profile import OrderRefused, Profile
 from agewise.federation.seeding import client_generator
 from agewise.federation.sources import DataSource, member_means
-from agewise.learning import average, learner_of
+from agewise.learning import average, learner_of, unexplained
 from agewise.mechanism import MECHANISMS, Noised
 from agewise.mechanism.laplace import LARGEST_SCALE
 from agewise.privacy.account import (
@@ -117,7 +117,7 @@ class ClientAgent:
     ) -> None:
         self.profile, self.source, self.ledger, self.noise = profile, source, ledger, noise
         self.clipped = 0
-        """Records moved further than a level explains. Not noised, so it stays with the client."""
+        """Records that are not as modelled. Not noised, so the number stays with the client."""
 
     def check(self, order: Order) -> Terms:
         """Compute this client's own terms and refuse an order that falls short of them."""
@@ -212,15 +212,9 @@ class ClientAgent:
 
     def train(self, terms: Terms, records: Array) -> Array:
         """Empirical risk minimisation: the mean of the released values, each record clipped."""
-        client = self.profile.client
-        value, self.clipped = average(
-            records,
-            client.process.states,
-            terms.release,
-            client.samples,
-            as_read=terms.as_read,
-            spread=self.profile.spread,
-        )
+        client, states = self.profile.client, self.profile.client.process.states
+        value = average(records, states, terms.release, client.samples, as_read=terms.as_read)
+        self.clipped = unexplained(records, states, self.profile.spread)
         return value
 
     def _release(self, order: Order, terms: Terms, value: Array, known: Sequence[Event]) -> Event:

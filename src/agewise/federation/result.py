@@ -44,9 +44,9 @@ class RunResult:
     a `RidgeModel` for ridge.
     `plan` is the plan as it was carried out: without the missing, each in the slot it collected in.
     `realised_loss` is the squared distance to the mean of the clients' records in the aggregation
-    slot, known only where those are simulated. `clipped` counts readings
-    that were moved to a state (further than a level explains), by client; it is not noised and
-    therefore not part of the record. `odd`: the scenario's model expects none of these.
+    slot, known only where those are simulated. `clipped` counts readings that
+    the scenario's model does not explain, by client; it is not noised and therefore not part of the
+    record. `odd`: there are some, so the expected loss does not apply.
     """
 
     run: str  #: its name
@@ -188,17 +188,16 @@ class RunResult:
 NOT_AS_MODELLED = "odd"
 """The word in a record for readings that the scenario's model does not expect."""
 
-ODD_WORDS = "does not apply: readings were moved further than the scenario's model allows"
+ODD_WORDS = "does not apply: readings are not as the scenario's model has them"
 
 ODD_NOTE = (
-    "The expected loss does not apply: readings of some clients are not states, or are further "
-    "from them than what clients share explains, as the scenario's model does not expect. No ε "
-    "rests on that."
+    "The expected loss does not apply: readings of some clients are neither states nor states "
+    "that one common level has moved, as the scenario's model expects. No ε rests on that."
 )
 
 
 def unexpected(problem: Problem, clipped: Mapping[str, int]) -> bool:
-    """Whether clients moved readings to states that their scenario's model says nothing of.
+    """Whether clients have readings that their scenario's model does not explain.
 
     States of measured laws and measured knowledge stand for ranges of readings.
     """
@@ -219,7 +218,7 @@ def conclude(
 ) -> RunResult:
     """Aggregate, write record and statement, and return the result; raise if there is none.
 
-    `odd` or many `clipped` readings: the expected loss does not apply, and the record gets a word.
+    `odd`, or `clipped` readings: the expected loss does not apply, and the record gets a word.
     `source` gives a client's records, for the realised loss; None where they are not to be had.
     `draw` adds the noise, where the server does that.
     """

@@ -17,7 +17,7 @@ from agewise.checks import finite_array
 from agewise.errors import InvalidInput
 from agewise.federation.common_levels import CommonLevels, Shift
 from agewise.federation.seeding import Seeds, client_generator
-from agewise.learning import ODD, average, averages, reports
+from agewise.learning import average, averages, reports, unexplained
 from agewise.problem import Client, Problem, likeness
 
 BLOCK = 2**14
@@ -52,9 +52,9 @@ def round_seed(seed: int, number: int) -> int:
 def member_means(
     source: DataSource, terms: Terms, spread: float = 0.0
 ) -> Iterator[tuple[Array, int]]:
-    """What a gateway's members release `[m, d]`, without noise, and how many records were moved.
+    """What a gateway's members release `[m, d]`, without noise, and how many records surprise.
 
-    Further than a level of this `spread` explains: see `average`.
+    A level of this `spread` does not explain those: see `unexplained`.
     """
     client, slot = terms.client, terms.collect_at
     samples, members, states = client.samples, client.members, client.process.states
@@ -71,17 +71,14 @@ def member_means(
             "records", f"{records.size} records", f"{samples} of each of {members} members"
         )
     records = records.reshape(members, samples)
+    odd = unexplained(records, states, spread)
     if terms.as_read:
-        own = [
-            average(row, states, terms.release, samples, as_read=True, spread=spread)
-            for row in records
-        ]
-        yield np.stack([mean for mean, _ in own]), sum(moved for _, moved in own)
+        own = [average(row, states, terms.release, samples, as_read=True) for row in records]
+        yield np.stack(own), odd
         return
     place = nearest_states(records.ravel(), states)
-    moved = int((np.abs(states[place] - records.ravel()) > ODD * spread).sum())
     counts = _counted(place.reshape(members, samples), states.size)
-    yield averages(counts, terms.release), moved
+    yield averages(counts, terms.release), odd
 
 
 def means_of(counts: NDArray[np.int64], readings: Array, terms: Terms) -> Array:

@@ -28,7 +28,7 @@ from agewise.federation.orders import OrdersAlike
 from agewise.federation.seeding import Seeds
 from agewise.federation.sources import DataSource, Simulated, SimulatedRecords, drawn_of_each
 from agewise.federation.uploads import Uploads
-from agewise.learning import average, averages
+from agewise.learning import average, averages, unexplained
 from agewise.mechanism import MECHANISMS, Noised
 from agewise.privacy.account import BudgetExceeded
 from agewise.privacy.accounts import Accounts
@@ -85,7 +85,7 @@ class Together:
             profile, SimulatedRecords(profile.client, 0), None, private_noise
         )  # to check orders and write events: what it collects and draws is not its own
         self.clipped: dict[str, int] = {}
-        """Records moved to a state, by client. Not noised, so it stays with the client."""
+        """Records that are not as modelled, by client. Not noised, so it stays there."""
 
     def answer(self, orders: OrdersAlike) -> Iterator[Uploads | tuple[str, Answer]]:
         """Carry the same order out for each client, and yield what they send or say.
@@ -164,19 +164,15 @@ class Together:
                     seeds.setdefault(source.seed, []).append(name)  # type: ignore[attr-defined]
                     continue
                 records = source.collect(slot, client.samples)
-                values[name], moved = average(
-                    records,
-                    client.process.states,
-                    terms.release,
-                    client.samples,
-                    as_read=terms.as_read,
-                    spread=self._spread(name),
-                )
+                states, as_read = client.process.states, terms.as_read
+                mean = average(records, states, terms.release, client.samples, as_read=as_read)
+                odd = unexplained(records, states, self._spread(name))
             except AgewiseError as error:
                 refused.append((name, error))
                 continue
-            if moved:
-                self.clipped[name] = moved
+            values[name] = mean
+            if odd:
+                self.clipped[name] = odd
         for seed, simulated in seeds.items():
             own = Seeds(seed, simulated, "records")
             counts, _ = drawn_of_each(client, simulated, own, slot, slot)  # as they are collected

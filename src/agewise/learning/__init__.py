@@ -7,7 +7,6 @@ from agewise.learning.histogram import Histogram, Shares
 from agewise.learning.labelled import Labelled
 from agewise.learning.learner import (
     ESTIMATORS,
-    ODD,
     Accuracy,
     Estimator,
     Learner,
@@ -24,6 +23,7 @@ from agewise.learning.learner import (
     reports,
     sensitivities,
     under_levels,
+    unexplained,
 )
 from agewise.learning.logistic import Logistic, LogisticModel, Progress
 from agewise.learning.mean import Mean
@@ -36,7 +36,6 @@ from agewise.records import Numbers, Rows, Words, read_tagged, tagged_schema
 __all__ = [
     "ESTIMATORS",
     "LEARNED",
-    "ODD",
     "Accuracy",
     "Estimator",
     "Histogram",
@@ -68,6 +67,7 @@ __all__ = [
     "reports",
     "sensitivities",
     "under_levels",
+    "unexplained",
 ]
 
 LEARNED = {

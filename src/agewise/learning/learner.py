@@ -207,23 +207,33 @@ def under_levels(states: Array, release: Array) -> Array:
     return np.asarray(release[np.unique(places, axis=0)])
 
 
-ODD = 5.0
-"""Standard deviations of a level beyond which it does not explain where a reading is."""
+FARTHEST = 5.0
+"""Standard deviations of a level that a client still takes for one."""
+
+
+def unexplained(records: ArrayLike, states: Array, spread: float = 0.0) -> int:
+    """Count the records that are not as modelled: a state plus what they all share.
+
+    What they share is one number, within five times `spread`, its standard deviation; the one that
+    explains most records is taken. Where nothing is shared, records that are not states count. The
+    model expects none of these, so one is enough to say that its losses do not apply. Takes
+    O(n·S·log(n·S)).
+    """
+    values = np.sort(np.asarray(records, dtype=float).ravel())
+    states = np.unique(states)
+    room = 1e-9 * (np.abs(states).max() + FARTHEST * spread)
+    if not spread:
+        return int((np.abs(values - states[nearest_states(values, states)]) > room).sum())
+    shifts = np.sort(np.subtract.outer(values, states), axis=None)
+    shifts = shifts[np.abs(shifts) <= FARTHEST * spread + room]
+    together = np.searchsorted(shifts, shifts + 2 * room, "right") - np.arange(shifts.size)
+    return int(values.size - min(values.size, together.max(initial=0)))
 
 
 def average(
-    records: ArrayLike,
-    states: Array,
-    release: Array,
-    samples: int,
-    *,
-    as_read: bool = False,
-    spread: float = 0.0,
-) -> tuple[Array, int]:
-    """Return the mean `[d]` of `reports` over records, and how many were moved too far for that.
-
-    That is further than five times `spread`, the standard deviation of what moves readings away
-    from states; where nothing does, at all.
+    records: ArrayLike, states: Array, release: Array, samples: int, *, as_read: bool = False
+) -> Array:
+    """Return the mean `[d]` of `reports` over records.
 
     `samples` is the number of records that the noise was set for; any other number is refused,
     since a shorter batch would let each record count for more.
@@ -239,10 +249,7 @@ def average(
     if release.shape[:1] != states.shape:
         raise InvalidInput("release", f"of shape {release.shape}", f"{states.size} rows")
     rows = reports(values, states, release, as_read=as_read)
-    shown = reports(values, states, states[:, None], as_read=as_read)[:, 0]
-    moved = int((np.abs(shown - values) > ODD * spread).sum())
-    sums = [math.fsum(column) for column in rows.T.tolist()]
-    return np.array(sums) / values.size, moved
+    return np.array([math.fsum(column) for column in rows.T.tolist()]) / values.size
 
 
 def averages(counts: NDArray[np.int64], release: Array) -> Array:

@@ -71,7 +71,7 @@ def answer(message: Message, context: Context) -> Message:
     if clipped:
         log(
             WARNING,
-            "agewise: %d readings were moved to a state, further than the scenario's model says; "
+            "agewise: %d readings are not as the scenario's model has them; "
             "the expected loss does not apply, unless its states stand for ranges of readings",
             clipped,
         )

@@ -107,7 +107,7 @@ class Node:
         return Profile.of(self.client, self.problem, self.config.policy, starts_at)
 
     def answer(self, order: Order) -> tuple[bytes, int]:
-        """Carry an order out; return the bytes to send and how many readings were clipped.
+        """Carry an order out; return the bytes to send and how many readings were not as modelled.
 
         What was released in this run before is sent again, whatever has become of the records.
         """
