@@ -427,6 +427,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path, interrupt):
     assert begun.returncode == 130, rest
     (folder,) = tmp_path.iterdir()
     assert f"--resume {folder}" in rest
+    assert "Released already: 2 of 3 clients: client 2, client 3." in rest
     settings = json.loads((folder / "run.json").read_text())
     settings["started"] -= 10 * 86400  # it is resumed when all its slots have passed
     (folder / "run.json").write_text(json.dumps(settings))

@@ -340,10 +340,7 @@ def _watching(folder: Path, clients: int = 0) -> Iterator[Callable[[Step, int, i
         try:
             yield watch
         except KeyboardInterrupt:
-            say(
-                "[yellow]Interrupted.[/] What was released is in the ledgers. Go on with: "
-                f"agewise run --resume {escape(str(folder))}"
-            )
+            say(f"[yellow]Interrupted.[/] {escape(aftermath(folder))}")
             raise
         except RunIncomplete as failure:
             raise RunIncomplete(f"{failure}\n{aftermath(folder)}") from None
