@@ -36,9 +36,7 @@ class LearnerContract:
                 records = rng.normal(10, 40, 5)
                 other = records.copy()
                 other[0] = rng.choice([*STATES, 1e9, -1e9])
-                moved = (
-                    average(records, STATES, release, 5) - average(other, STATES, release, 5)
-                )
+                moved = average(records, STATES, release, 5) - average(other, STATES, release, 5)
                 worst = max(worst, float(np.linalg.norm(moved, norm)))
             assert 0.5 * reach < worst <= reach
 

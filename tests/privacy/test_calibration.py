@@ -149,9 +149,7 @@ def test_sensitivity_covers_the_rounding_of_the_mean(rng):
         records = rng.choice(states, 7)
         changed = records.copy()
         changed[rng.integers(7)] = rng.choice(states)
-        moved = abs(
-            average(records, states, table, 7)[0] - average(changed, states, table, 7)[0]
-        )
+        moved = abs(average(records, states, table, 7)[0] - average(changed, states, table, 7)[0])
         assert moved <= aw.sensitivity(states, 7)
 
 
