@@ -90,10 +90,13 @@ def refusals(choices):
     return found
 
 
-def test_what_is_refused_is_named_as_it_was_written():
+@pytest.mark.parametrize(
+    "pairs", [PAIRS[::5], pytest.param(PAIRS, marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_what_is_refused_is_named_as_it_was_written(pairs):
     """Never by a name inside, such as the `method` of Δ for the `mixing` of a problem."""
     seen = set()
-    for one, two in PAIRS:
+    for one, two in pairs:
         choices = {**one, **two}
         for refused in refusals(choices):
             name = re.sub(r" of client 'b'$| of client 'a'$", "", refused.field)

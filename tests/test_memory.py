@@ -101,7 +101,7 @@ def test_no_table_of_all_moves_is_made_where_it_would_be_large(rng, monkeypatch)
     [
         (True, "plain"),
         (True, "best"),
-        (False, "best"),
+        pytest.param(False, "best", marks=pytest.mark.slow),
         pytest.param(False, "plain", marks=pytest.mark.slow),
     ],
 )

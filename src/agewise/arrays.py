@@ -31,6 +31,11 @@ def draw_states(cumulative: Array, rng: np.random.Generator) -> NDArray[np.intp]
     >>> draw_states(np.cumsum([[0.0, 1.0, 0.0]] * 3, axis=1), np.random.default_rng(0))
     array([1, 1, 1])
     """
+    return states_at(cumulative, rng.random(cumulative.shape[0]))
+
+
+def states_at(cumulative: Array, shares: Array) -> NDArray[np.intp]:
+    """Return the state of each row of summed-up probabilities at a share, 0 to 1, of their sum."""
     # Scaling by the last entry keeps rounding in the sum from selecting a state of probability 0.
-    draw = rng.random(cumulative.shape[0]) * cumulative[:, -1]
+    draw = shares * cumulative[:, -1]
     return np.asarray((draw[:, None] >= cumulative).sum(axis=1), dtype=np.intp)

@@ -199,7 +199,7 @@ def kill_when(condition, pid):
                 os.killpg(pid(), signal.SIGKILL)
                 killed.append(time.time())
                 return
-            time.sleep(0.002)
+            time.sleep(0.02)  # a look takes processor time: at all processes, or into a ledger
 
     killed = []
     threading.Thread(target=work, daemon=True).start()

@@ -6,7 +6,7 @@ from scipy import stats
 
 import agewise as aw
 
-RUNS = 400
+RUNS = 200
 
 
 @pytest.fixture(scope="module")

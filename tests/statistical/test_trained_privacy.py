@@ -5,6 +5,7 @@ counted on the other, by limits that are wrong once in a thousand million times.
 """
 
 import numpy as np
+import pytest
 from scipy.stats import beta
 
 import agewise as aw
@@ -56,9 +57,11 @@ def _limit(hits, alarms, half):
     return float(np.log(low / high))
 
 
+@pytest.mark.slow
 def test_guarantee_a_sampled_training_keeps_its_target():
     assert 0.3 * EPSILON < least_epsilon(1.0) <= EPSILON
 
 
+@pytest.mark.slow
 def test_half_the_noise_is_noticed_by_sampling():
     assert least_epsilon(0.5) > EPSILON

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agewise.arrays import Array, draw_states
+from agewise.arrays import Array, states_at
 from agewise.fitting.halves import Halves, compare_halves
 from agewise.fitting.laws import WEEK, Codes, fit_chain, pair_counts, tally
 from agewise.mixing import delta
@@ -24,6 +24,8 @@ BALANCED = 0.025
 """Entities in which every state takes at least this share count for the medians."""
 LONGEST_WALK = 5_000
 """Steps that a simulation takes in a row; longer ones are put together from several."""
+HELD = 2**24
+"""Numbers that are drawn at a time, for as many simulations side by side as they are enough for."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,8 @@ def check_assumptions(
     effects = _effects(codes, size, day, starts)
     simulated = np.array(
         [
-            _effects(_simulate(pooled.transition, codes, day, rng), size, day, starts)
-            for _ in range(simulations)
+            _effects(walked, size, day, starts)
+            for walked in _simulate(pooled.transition, codes, day, rng, simulations)
         ]
     )
     memory_p, day_night_p, season_p = (1 + (simulated >= effects).sum(axis=0)) / (simulations + 1)
@@ -245,7 +247,9 @@ def _between(codes: Codes, size: int, part: Any) -> float:
     )
 
 
-def _simulate(transition: Array, codes: Codes, day: int, rng: np.random.Generator) -> Codes:
+def _simulate(
+    transition: Array, codes: Codes, day: int, rng: np.random.Generator, simulations: int
+) -> Iterator[Codes]:
     """Entities that follow a chain, as many and as long as the readings (at most two weeks).
 
     Two weeks or 5,000 slots, whichever is more. Long ones are several walks one after the other:
@@ -255,8 +259,13 @@ def _simulate(transition: Array, codes: Codes, day: int, rng: np.random.Generato
     walks = -(-slots // LONGEST_WALK)
     steps = -(-slots // walks)
     cumulative = np.cumsum(transition, axis=1)
-    walked = np.empty((len(codes) * walks, steps), dtype=np.int8)
-    walked[:, 0] = np.repeat(np.maximum(codes[:, 0], 0), walks)
-    for t in range(1, steps):
-        walked[:, t] = draw_states(cumulative[walked[:, t - 1]], rng)
-    return walked.reshape(len(codes), -1)[:, :slots]
+    begun = np.repeat(np.maximum(codes[:, 0], 0), walks)
+    most = max(1, HELD // (begun.size * steps))
+    for first in range(0, simulations, most):
+        together = min(most, simulations - first)
+        shares = rng.random((together, steps - 1, begun.size))  # one simulation after the other
+        walked = np.empty((steps, together * begun.size), dtype=np.int8)
+        walked[0] = np.tile(begun, together)
+        for t in range(1, steps):
+            walked[t] = states_at(cumulative[walked[t - 1]], shares[:, t - 1].ravel())
+        yield from walked.T.reshape(together, len(codes), -1)[:, :, :slots]
