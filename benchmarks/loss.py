@@ -6,7 +6,8 @@ import time
 import numpy as np
 
 import agewise as aw
-from agewise.loss import cost_tables, schedule_bounds
+from agewise.loss import cost_tables
+from agewise.paper.bound import schedule_bounds
 from agewise.problem import Problem
 from benchmarks.recording import Row, Tables
 

@@ -9,9 +9,8 @@ import numpy as np
 
 import agewise as aw
 from agewise.federation.sources import Simulated, present_sum
-from agewise.loss.gap import nothing_collected
-from agewise.loss.simulation import Estimate
-from agewise.reproduction import ESTIMATES
+from agewise.loss import Estimate, nothing_collected
+from agewise.paper.reproduction import ESTIMATES
 from agewise.scenarios import BUILT_IN
 from benchmarks.recording import Row, Tables
 

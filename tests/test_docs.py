@@ -117,9 +117,9 @@ RECORDS = {
     "federation.statement": ("ClientStatement", "Statement"),
     "readings": ("Columns", "Quality", "Readings", "infer_columns"),
     "process": ("JointLaw", "Process"),
-    "loss": ("Bound", "CostTables", "cost_tables"),
-    "loss.simulation": ("Estimate",),
-    "schemes": ("SchemeRow",),
+    "loss": ("CostTables", "Estimate", "cost_tables"),
+    "paper.bound": ("Bound",),
+    "paper.schemes": ("SchemeRow",),
     "calibration": ("SlotTable", "slot_table"),
 }
 

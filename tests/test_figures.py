@@ -6,8 +6,8 @@ import pytest
 import agewise as aw
 from agewise import figures
 from agewise.calibration import slot_table
+from agewise.paper.schemes import SchemeRow
 from agewise.planning.compare import FRESH
-from agewise.schemes import SchemeRow
 
 NAME = "a client with a very long name, and a number at its end: "
 

@@ -9,7 +9,7 @@ import pytest
 
 import agewise as aw
 import in_process
-from agewise import reproduction
+from agewise.paper import reproduction
 
 ROOT = Path(__file__).parents[1] / "reproduce"
 FIGURES = sorted(p.name for p in ROOT.iterdir() if p.is_dir())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import agewise as aw
-from agewise import reproduction
+from agewise.paper import reproduction
 
 # Best ages and gap of each scheme at ε̄ = 0.03, 0.1, 0.3 (scheme 4 with its bound).
 TABLE = {

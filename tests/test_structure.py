@@ -36,19 +36,20 @@ ORDER = [
     "scenarios",
     "scenario",
     "planning",
-    "schemes",
     "readings",
     "federation",
     "fitting",
     "auditing",
+    "paper",
     "figures",
-    "reproduction",
     "__init__",
     "testing",
     "explore",
     "cli",
 ]
 """Modules and packages, the lowest first: each imports itself and those before it only."""
+UPWARD = {("planning/objectives.py", "paper")}
+"""The one exception: search by an objective of the paper, imported when it is asked for."""
 
 
 def modules():
@@ -76,6 +77,7 @@ def test_imports_run_downward_only():
         assert own in ORDER, f"{own} has no place in the order of imports"
         for name in imported(ast.parse(path.read_text())):
             above = ORDER.index(name) > ORDER.index(own)
+            above = above and (path.relative_to(PACKAGE).as_posix(), name) not in UPWARD
             assert not above, f"{path} imports {name}, which is above {own}"
 
 

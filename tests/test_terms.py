@@ -8,7 +8,7 @@ import pytest
 import agewise as aw
 from agewise.calibration import classical_failures, terms, terms_of
 from agewise.learning import mean_rounding
-from agewise.loss.bound import _setting
+from agewise.paper.bound import _setting
 from agewise.privacy import aged_loss
 from random_problems import achieved_epsilon
 

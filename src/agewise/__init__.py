@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from agewise.fitting.fit import fit
     from agewise.knowledge import Level
     from agewise.learning import Histogram, Logistic, Mean, Ridge, Statistics
-    from agewise.loss import loss_bound, loss_gap
-    from agewise.loss.simulation import simulate_gap
+    from agewise.loss import loss_gap
     from agewise.mixing import delta
+    from agewise.paper.bound import loss_bound
+    from agewise.paper.schemes import compare_schemes
+    from agewise.paper.simulation import simulate_gap
     from agewise.planning import Plan, compare, plan, price, replan, take_turns
     from agewise.privacy import (
         Ageing,
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     from agewise.readings import read_readings
     from agewise.scenario import dump_scenario, load_scenario
     from agewise.scheduling import solve_schedule
-    from agewise.schemes import compare_schemes
 
 __version__ = "0.1.0"
 
@@ -128,9 +129,11 @@ _NAMES = {
     "fitting.fit": "fit",
     "knowledge": "Level",
     "learning": "Histogram Logistic Mean Ridge Statistics",
-    "loss": "loss_bound loss_gap",
-    "loss.simulation": "simulate_gap",
+    "loss": "loss_gap",
     "mixing": "delta",
+    "paper.bound": "loss_bound",
+    "paper.schemes": "compare_schemes",
+    "paper.simulation": "simulate_gap",
     "planning": "Plan compare plan price replan take_turns",
     "privacy": "Ageing BudgetExceeded Ledger Policy aged_epsilon classical_epsilon "
     "composed_epsilon continual_epsilon per_release_epsilon",
@@ -139,7 +142,6 @@ _NAMES = {
     "readings": "read_readings",
     "scenario": "dump_scenario load_scenario",
     "scheduling": "solve_schedule",
-    "schemes": "compare_schemes",
 }
 """The names of `__all__`, by the module that each is loaded from when it is asked for.
 
@@ -149,16 +151,16 @@ A node of a federation needs few of them, and starts a process for every message
 _FIRST_VERSION = {
     "calibration": "SlotTable slot_table",
     "federation": "RunIncomplete RunResult",
-    "loss": "Bound CostTables cost_tables",
+    "loss": "CostTables Estimate cost_tables",
     "loss.batch": "chain_tables",
-    "loss.simulation": "Estimate",
+    "paper.bound": "Bound",
+    "paper.schemes": "SchemeRow",
     "planning": "Assignment Comparison ComparisonRow",
     "privacy": "Event LedgerDamaged Noise Noised Release Total aged_approximate aged_loss "
     "delta_table joint_delta laplace noise_scale seeded_laplace sensitivity",
     "process": "JointLaw Process delta_limit",
     "learning": "Shares",
     "scheduling": "Certificate Schedule check_schedule solve_stream",
-    "schemes": "SchemeRow",
 }
 """Names of the first version, which are grouped now."""
 
@@ -176,6 +178,8 @@ _WHERE = {
 def __getattr__(name: str) -> Any:
     if name in _GROUPS:
         return import_module(f"agewise.{name}")
+    if name == "reproduction":
+        return import_module("agewise.paper.reproduction")
     if name in _RENAMED:
         import warnings  # noqa: PLC0415
 

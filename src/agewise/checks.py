@@ -178,6 +178,11 @@ def random_generator(rng: Any) -> np.random.Generator:
     return rng
 
 
+def generator_or_fresh(rng: Any) -> np.random.Generator:
+    """Return the generator given, or a fresh one; refuse anything else."""
+    return np.random.default_rng() if rng is None else random_generator(rng)
+
+
 def _number(value: Any) -> float | None:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
         return None

@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 import agewise as aw
-from agewise.loss import bound as theorem
-from agewise.loss import lattice as module
+from agewise.paper import bound as theorem
+from agewise.paper import lattice as module
 from random_problems import random_ages, random_problem
 
 ALL = np.array(list(itertools.product(range(10), repeat=3)))

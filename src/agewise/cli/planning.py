@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 from rich.markup import escape
@@ -48,7 +48,9 @@ from agewise.planning import replan as make_replan
 from agewise.planning.compare import FRESH, NOTHING
 from agewise.planning.promise import coverage_in_words
 from agewise.problem import Objective, Problem
-from agewise.schemes import SchemeRow, compare_schemes
+
+if TYPE_CHECKING:
+    from agewise.paper.schemes import SchemeRow
 
 commands = typer.Typer()
 Figures = Literal["fig1", "fig2", "fig3a", "fig3b", "gains", "level", "worth", "trust", "all"]
@@ -186,6 +188,8 @@ def schemes(
     With --out, also draws loss gap and noise power against ε over 0.01 to 1. The noise power is
     2η² for noise of scale η, averaged over the clients; JSON calls it mean_noise.
     """
+    from agewise.paper.schemes import compare_schemes  # noqa: PLC0415  (no other command wants it)
+
     problem = read_problem(
         scenario, mixing=mixing, estimator=estimator, calibration=calibration, capacity=capacity
     )
@@ -197,7 +201,7 @@ def schemes(
     else:
         _print_schemes(problem, rows)
     if folder is not None:
-        from agewise.reproduction import SWEEP  # noqa: PLC0415
+        from agewise.paper.reproduction import SWEEP  # noqa: PLC0415
 
         wrote(_draw_schemes(compare_schemes(problem, SWEEP.tolist()), folder, problem.unit))
 
@@ -218,7 +222,8 @@ def reproduce(
     with what simpler choices lose), worth (when to collect nothing, fresh or aged data) and trust
     (who adds the noise: a drawing).
     """
-    from agewise import figures, reproduction  # noqa: PLC0415
+    from agewise import figures  # noqa: PLC0415
+    from agewise.paper import reproduction  # noqa: PLC0415
 
     folder = figures.prepare_folder(out)
     wanted = get_args(Figures)[:-1] if which == "all" else (which,)

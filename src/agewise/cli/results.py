@@ -12,7 +12,7 @@ from agewise.federation import RunResult
 from agewise.federation.result import ODD_WORDS
 from agewise.federation.sources import NOT_REHEARSED
 from agewise.learning import RidgeModel
-from agewise.loss.simulation import Estimate
+from agewise.loss import Estimate
 from agewise.planning.compare import NOTHING
 from agewise.planning.plan import RIVALS
 

@@ -59,7 +59,7 @@ from agewise.federation.happened import OnMissing, Step
 from agewise.federation.settings import Clock, Engine, check_choices
 from agewise.federation.size import refuse_many_records
 from agewise.federation.sources import NOT_REHEARSED
-from agewise.loss.simulation import Estimate
+from agewise.loss import Estimate
 from agewise.planning import Plan
 from agewise.planning import plan as make_plan
 from agewise.problem import Problem

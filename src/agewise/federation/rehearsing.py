@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from agewise.checks import whole
+from agewise.checks import generator_or_fresh, whole
 from agewise.errors import InvalidInput
 from agewise.federation.local import LocalRun
 from agewise.federation.result import RunResult
 from agewise.federation.settings import Settings
 from agewise.federation.size import refuse_many_records
 from agewise.federation.sources import NOT_REHEARSED, DataSource
-from agewise.loss.simulation import Estimate, checked_generator
+from agewise.loss import Estimate
 from agewise.planning import Plan
 from agewise.planning.plan import as_plan
 from agewise.progress import Progress
@@ -40,7 +40,7 @@ def rehearse(
     >>> abs(loss - london.gap) < 4 * loss.standard_error
     True
     """
-    generator = checked_generator(rng)
+    generator = generator_or_fresh(rng)
     as_plan(plan)
     count = whole("repetitions", repetitions, 2, MOST_REPETITIONS)
     if plan.problem.known.kind == "measured":

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field
 from agewise.checks import (
     as_names,
     as_path,
+    generator_or_fresh,
     instance,
     one_of,
     positive,
@@ -24,7 +25,6 @@ from agewise.checks import (
 )
 from agewise.errors import Faults, InvalidInput, quoted
 from agewise.federation.happened import ON_MISSING, OnMissing
-from agewise.loss.simulation import checked_generator
 from agewise.planning import Plan
 from agewise.privacy.account import Policy
 
@@ -161,7 +161,7 @@ def make_settings(
     length = _slot_length(slot_seconds)
     return Settings(
         run=f"{quote(plan.problem.name, safe='')[:60] or 'run'}-{secrets.token_hex(8)}",
-        seed=int(checked_generator(rng).integers(2**63)),
+        seed=int(generator_or_fresh(rng).integers(2**63)),
         stand_in=rng is not None,
         clock=clock,
         slot_seconds=length if clock == "wall" else 0.0,

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from agewise.paper.schemes import SchemeRow
 from agewise.planning.compare import FRESH, NOTHING
 from agewise.report.drawing import COLOURS, MARKERS, STYLE, label_ends
-from agewise.schemes import SchemeRow
 
 RIVALS: dict[str, dict[str, Any]] = {
     NOTHING: {"color": "#000000", "linestyle": ":", "linewidth": 2.2},

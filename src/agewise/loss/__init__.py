@@ -1,7 +1,13 @@
-"""What a schedule costs in accuracy: exactly, bounded from above, or simulated."""
+"""What a schedule costs in accuracy."""
 
-from agewise.loss.bound import Bound, loss_bound, schedule_bounds
-from agewise.loss.gap import loss_gap
+from agewise.loss.gap import Estimate, classical_fresh, loss_gap, nothing_collected
 from agewise.loss.tables import CostTables, cost_tables
 
-__all__ = ["Bound", "CostTables", "cost_tables", "loss_bound", "loss_gap", "schedule_bounds"]
+__all__ = [
+    "CostTables",
+    "Estimate",
+    "classical_fresh",
+    "cost_tables",
+    "loss_gap",
+    "nothing_collected",
+]

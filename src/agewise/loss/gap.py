@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +23,21 @@ from agewise.loss.tables import (
 from agewise.loss.training import is_trained, training_tables
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Client, Problem
+
+
+class Estimate(float):
+    """A mean over trials, with its standard error."""
+
+    standard_error: float
+    trials: int
+
+    def __new__(cls, mean: float, standard_error: float, trials: int) -> Self:
+        self = super().__new__(cls, mean)
+        self.standard_error, self.trials = standard_error, trials
+        return self
+
+    def __getnewargs__(self) -> tuple[float, float, int]:  # type: ignore[override]
+        return float(self), self.standard_error, self.trials
 
 
 def loss_gap(problem: Problem, ages: ArrayLike) -> float:

@@ -3,11 +3,10 @@
 from agewise.planning.compare import Comparison, ComparisonRow, compare
 from agewise.planning.plan import Assignment, Plan
 from agewise.planning.price import price
-from agewise.planning.search import BOUND_LIMIT, SEARCH_METHODS, SearchMethod, plan, replan
+from agewise.planning.search import SEARCH_METHODS, SearchMethod, plan, replan
 from agewise.planning.turns import take_turns
 
 __all__ = [
-    "BOUND_LIMIT",
     "SEARCH_METHODS",
     "Assignment",
     "Comparison",

@@ -17,6 +17,7 @@ from agewise.loss.estimator import searched_estimate
 from agewise.loss.gap import nothing_collected
 from agewise.loss.tables import cost_tables, known_tables
 from agewise.planning.best import check_best, heard_rows, open_tables
+from agewise.planning.objectives import best_by_bound
 from agewise.planning.plan import VERSION, Assignment, Plan
 from agewise.planning.price import MOST_NOISE, SEARCHES, assemble, check_unheard, checked_slots
 from agewise.planning.proof import (
@@ -30,7 +31,6 @@ from agewise.planning.proof import (
     proven_bound,
     same_bound,
 )
-from agewise.planning.search import all_tried, exhaustive_bound
 from agewise.problem import Problem
 from agewise.scenario import problem_from_dict
 from agewise.scheduling import Certificate, Schedule, check_schedule
@@ -141,7 +141,7 @@ def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certifi
     if plan.method == "exhaustive" and problem.objective == "bound":
         if not isinstance(proof, AllTried):
             raise InvalidInput("plan: proof", "multipliers", "all schedules tried", REMEDY)
-        return all_tried(exhaustive_bound(problem))
+        return best_by_bound(problem)[1]
     tree = None if isinstance(proof, AllTried) else proof
     schedule = Schedule(columns, plan.objective, -math.inf, 0, proof=tree)
     told = (plan.collect_at, plan.planned_from, plan.collected)

@@ -14,7 +14,6 @@ from agewise.arrays import Array
 from agewise.checks import instance
 from agewise.knowledge import Levels
 from agewise.learning import Learner
-from agewise.loss.bound import Evaluation
 from agewise.loss.estimator import known_mean, levels_left
 from agewise.loss.tables import noise_counts, noise_power
 from agewise.loss.training import is_trained
@@ -82,7 +81,7 @@ class Plan:
     lower_bound: float | None  #: an objective that no schedule can beat; None: nothing proven
     gap: float  #: the expected loss gap in closed form, in the unit squared
     bound: float | None  #: Theorem 1; None where it was not evaluated
-    bound_evaluation: Evaluation | None  #: how `bound` was evaluated
+    bound_evaluation: str | None  #: how `bound` was evaluated
     notes: tuple[str, ...] = ()  #: what a reader should know: assumptions and warnings
     planned_from: int | None = None  #: the slot in which it was made anew; None: from the start
     collected: tuple[str, ...] = ()  #: clients that had collected already by then

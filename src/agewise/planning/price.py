@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agewise.checks import MOST_BYTES, as_names, instance, positive, whole
+from agewise.checks import as_names, instance, positive, whole
 from agewise.errors import InvalidInput, quoted
 from agewise.knowledge import Levels
-from agewise.loss.bound import bound_bytes, has_bound, loss_bound
 from agewise.loss.estimator import Estimator, estimator_of, searched_estimate
 from agewise.loss.gap import classical_fresh, nothing_collected
 from agewise.loss.kinds import kinds_of
 from agewise.planning.given import problem_of
 from agewise.planning.notes import search_notes, warnings
+from agewise.planning.objectives import bound_of
 from agewise.planning.plan import Assignment, Plan
 from agewise.planning.proof import proof_of, stated_bound
 from agewise.problem import Problem
@@ -33,9 +33,6 @@ MOST_NOISE = 1e300
 
 OF_ONE_ROUND = ("in turn", "carried out")
 """Methods of plans whose loss is that of a round by itself, whoever rests in others."""
-
-BOUND_CLIENTS = 64
-"""Clients beyond which a plan does not evaluate Theorem 1 unless it is the objective."""
 
 
 def price(
@@ -154,10 +151,7 @@ def assemble(
         searched = gap if math.isclose(found, gap, rel_tol=1e-9) else found
     assignments = _assignments(problem, schedule.columns, estimate)
     ages = [a.age for a in assignments]
-    bound = None
-    few = len(assignments) <= BOUND_CLIENTS and has_bound(problem)
-    if problem.objective == "bound" or (few and bound_bytes(problem) <= MOST_BYTES):
-        bound = loss_bound(problem, ages)
+    bound = bound_of(problem, ages)
     if best:
         schedule = replace(schedule, objective=searched)
     objective = schedule.objective

@@ -6,21 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agewise.arrays import Array
-from agewise.checks import as_names, instance, one_of, refuse_size, whole
+from agewise.checks import as_names, generator_or_fresh, instance, one_of, whole
 from agewise.errors import AgewiseError, InvalidInput
 from agewise.knowledge import Levels
-from agewise.loss.bound import schedule_bounds
 from agewise.loss.kinds import PASSING, told_of
-from agewise.loss.simulation import checked_generator, client_errors
-from agewise.loss.tables import CostTables, cost_tables, known_tables
+from agewise.loss.tables import cost_tables, known_tables
 from agewise.planning.best import heard_rows, open_tables, search_best
 from agewise.planning.given import problem_of
+from agewise.planning.objectives import best_by_objective
 from agewise.planning.plan import Plan, as_plan
 from agewise.planning.price import assemble
 from agewise.planning.proof import draws_once, open_costs
@@ -42,9 +40,6 @@ from agewise.scheduling import (
 
 SearchMethod = Literal["certified", "exhaustive", "random"]
 SEARCH_METHODS: tuple[str, ...] = get_args(SearchMethod)
-
-BOUND_LIMIT = 25_000
-"""Schedules beyond which exhaustive search over Theorem 1 refuses (about 2 ms each)."""
 
 
 def plan(
@@ -93,18 +88,14 @@ def plan(
         if isinstance(problem.known, Levels):
             told = told_of(problem)
             worth = told.worth[told.kind]
-        columns = random_schedule(clients, slots, checked_generator(rng), problem.capacity, worth)
+        columns = random_schedule(clients, slots, generator_or_fresh(rng), problem.capacity, worth)
         return assemble(problem, Schedule(columns, np.nan, None, 1), method)
     if problem.objective == "exact":
         schedule = exhaustive(exact, clients, slots, problem.capacity)
         checked = _checked(schedule, tables.u, tables.b, once, problem)
         return assemble(problem, schedule, method, checked)
-    if problem.objective == "bound":
-        schedule = exhaustive_bound(problem, progress)
-        return assemble(problem, schedule, method, all_tried(schedule))
-    simulated = _simulated_objective(problem, tables, trials, checked_generator(rng), progress)
-    schedule = exhaustive(simulated, clients, slots, problem.capacity)
-    return assemble(problem, replace(schedule, lower_bound=None), method)  # only estimated
+    schedule, shown = best_by_objective(problem, trials, rng, progress)
+    return assemble(problem, schedule, method, shown)
 
 
 def replan(
@@ -265,53 +256,3 @@ def _checked(
     if not checked.holds:
         raise AgewiseError(f"the search made a schedule that its check refuses: {checked.reason}")
     return checked
-
-
-def exhaustive_bound(problem: Problem, progress: Progress | None = None) -> Schedule:
-    """Return the best schedule by Theorem 1, of all of them."""
-    clients, slots = len(problem.clients), problem.aggregate_at
-
-    def evaluate(schedules: NDArray[np.intp]) -> Array:
-        return schedule_bounds(problem, schedules, progress=progress)[0]
-
-    return exhaustive(evaluate, clients, slots, problem.capacity, BOUND_LIMIT)
-
-
-def all_tried(schedule: Schedule) -> Certificate:
-    """The certificate of a search that looked at every schedule by an objective of its own."""
-    count = schedule.iterations
-    reason = f"all {count} schedules tried"
-    return Certificate(schedule.objective, schedule.objective, 0.0, count, True, reason)
-
-
-def _simulated_objective(
-    problem: Problem,
-    tables: CostTables,
-    trials: int,
-    rng: np.random.Generator,
-    progress: Progress | None,
-) -> Any:
-    """The mean over the same trials for every schedule, from one table of products.
-
-    The square of a sum needs only the mean products of the clients' errors, so `trials` draws
-    of each cell serve all schedules.
-    """
-    trials = whole("trials", trials, 2)
-    clients, slots = tables.u.shape
-    held = 2 * 8.0 * clients * slots * trials * problem.width  # the draws, and their stack
-    refuse_size("trials", trials, held, "Give fewer trials; their error falls with the root only.")
-    errors = []
-    for cell in range(clients * slots):
-        client, slot = divmod(cell, slots)
-        errors.append(np.ravel(client_errors(problem, tables, client, slot, trials, rng)))
-        if progress is not None:
-            progress(cell + 1, clients * slots)
-    draws = np.stack(errors)
-    products = draws @ draws.T / trials
-    base = slots * np.arange(clients)
-
-    def evaluate(schedules: NDArray[np.intp]) -> Array:
-        cells = schedules + base
-        return np.asarray(products[cells[:, :, None], cells[:, None, :]].sum(axis=(1, 2)))
-
-    return evaluate

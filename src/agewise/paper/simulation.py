@@ -4,40 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agewise.arrays import Array
-from agewise.checks import random_generator, whole
+from agewise.checks import generator_or_fresh, refuse_size, whole
 from agewise.errors import InvalidInput
 from agewise.knowledge import Levels
 from agewise.learning import judged, release_step, reports
+from agewise.loss import CostTables, Estimate, cost_tables
 from agewise.loss.estimator import estimator_of
 from agewise.loss.kinds import kinds_of
-from agewise.loss.tables import CostTables, cost_tables, schedule_cells
+from agewise.loss.tables import schedule_cells
 from agewise.mechanism import MECHANISMS
 from agewise.problem import Client, Problem
 from agewise.progress import Progress
+from agewise.scheduling import Schedule, exhaustive
 
 BATCH = 20_000
 """Trials drawn at once."""
-
-
-class Estimate(float):
-    """A mean over trials, with its standard error."""
-
-    standard_error: float
-    trials: int
-
-    def __new__(cls, mean: float, standard_error: float, trials: int) -> Self:
-        self = super().__new__(cls, mean)
-        self.standard_error, self.trials = standard_error, trials
-        return self
-
-    def __getnewargs__(self) -> tuple[float, float, int]:  # type: ignore[override]
-        return float(self), self.standard_error, self.trials
 
 
 def simulate_gap(
@@ -58,7 +44,7 @@ def simulate_gap(
     >>> abs(estimate - 127.07) < 4 * estimate.standard_error
     True
     """
-    generator = checked_generator(rng)
+    generator = generator_or_fresh(rng)
     trials = whole("trials", trials, 2)
     clients, columns = schedule_cells(problem, ages)
     if problem.knowledge is not None:
@@ -207,6 +193,34 @@ def _noise(
     return np.asarray(np.reshape(noise, (*shape, -1)).mean(axis=-1))
 
 
-def checked_generator(rng: np.random.Generator | None) -> np.random.Generator:
-    """Return the generator given, or a fresh one; refuse anything else."""
-    return np.random.default_rng() if rng is None else random_generator(rng)
+def exhaustive_simulated(
+    problem: Problem,
+    trials: int,
+    rng: np.random.Generator | None = None,
+    progress: Progress | None = None,
+) -> Schedule:
+    """Return the best schedule by the mean over the same trials for every one, of all of them.
+
+    The square of a sum needs only the mean products of the clients' errors, so `trials` draws
+    of each cell serve all schedules.
+    """
+    trials, generator = whole("trials", trials, 2), generator_or_fresh(rng)
+    tables = cost_tables(problem)
+    clients, slots = tables.u.shape
+    held = 2 * 8.0 * clients * slots * trials * problem.width  # the draws, and their stack
+    refuse_size("trials", trials, held, "Give fewer trials; their error falls with the root only.")
+    errors = []
+    for cell in range(clients * slots):
+        client, slot = divmod(cell, slots)
+        errors.append(np.ravel(client_errors(problem, tables, client, slot, trials, generator)))
+        if progress is not None:
+            progress(cell + 1, clients * slots)
+    draws = np.stack(errors)
+    products = draws @ draws.T / trials
+    base = slots * np.arange(clients)
+
+    def evaluate(schedules: NDArray[np.intp]) -> Array:
+        cells = schedules + base
+        return np.asarray(products[cells[:, :, None], cells[:, None, :]].sum(axis=(1, 2)))
+
+    return exhaustive(evaluate, clients, slots, problem.capacity)

@@ -9,14 +9,13 @@ import numpy as np
 
 from agewise.arrays import Array
 from agewise.knowledge import Level
-from agewise.loss.gap import classical_fresh, loss_gap, nothing_collected
-from agewise.loss.tables import cost_tables
+from agewise.loss import classical_fresh, cost_tables, loss_gap, nothing_collected
+from agewise.paper.schemes import SchemeRow, compare_schemes
 from agewise.planning import Plan, plan
 from agewise.planning.compare import FRESH, NOTHING
 from agewise.problem import Problem
 from agewise.progress import Progress
 from agewise.scenarios import london
-from agewise.schemes import SchemeRow, compare_schemes
 
 PRINTED_FIGURE_2 = (
     (

@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 from agewise.arrays import Array
 from agewise.checks import positive, several, whole
 from agewise.errors import InvalidInput
-from agewise.loss.bound import schedule_bounds, why_no_bound
-from agewise.loss.gap import classical_fresh, nothing_collected
-from agewise.loss.tables import CostTables, cost_tables
-from agewise.planning import BOUND_LIMIT
+from agewise.loss import CostTables, classical_fresh, cost_tables, nothing_collected
+from agewise.paper.bound import BOUND_LIMIT, schedule_bounds, why_no_bound
 from agewise.planning.given import problem_of
-from agewise.privacy.ageing import aged_epsilon
+from agewise.privacy import aged_epsilon
 from agewise.problem import Problem
 from agewise.progress import Progress
 from agewise.scheduling import all_schedules, table_objective

@@ -27,13 +27,17 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array
 from agewise.checks import refuse_size
 from agewise.errors import InvalidInput
-from agewise.loss.lattice import NEGLIGIBLE, Sum, lattice_sum, on_lattice
-from agewise.loss.tables import cost_tables, schedule_cells
+from agewise.loss import cost_tables
+from agewise.loss.tables import schedule_cells
+from agewise.paper.lattice import NEGLIGIBLE, Sum, lattice_sum, on_lattice
 from agewise.problem import Problem
 from agewise.progress import Progress
+from agewise.scheduling import Schedule, exhaustive
 
 Evaluation = Literal["exact", "quantised"]
 
+BOUND_LIMIT = 25_000
+"""Schedules beyond which exhaustive search over Theorem 1 refuses (about 2 ms each)."""
 
 _CHUNK = 8
 _AT_HAND = 80
@@ -158,6 +162,16 @@ def schedule_bounds(
     if setting.quantised:
         value = (np.sqrt(np.maximum(value, 0)) + error) ** 2
     return np.maximum(value, gap), error  # never below the gap, not even by rounding
+
+
+def exhaustive_bound(problem: Problem, progress: Progress | None = None) -> Schedule:
+    """Return the best schedule by Theorem 1, of all of them."""
+    clients, slots = len(problem.clients), problem.aggregate_at
+
+    def evaluate(schedules: NDArray[np.intp]) -> Array:
+        return schedule_bounds(problem, schedules, progress=progress)[0]
+
+    return exhaustive(evaluate, clients, slots, problem.capacity, BOUND_LIMIT)
 
 
 @dataclass(frozen=True, eq=False)
