@@ -38,7 +38,7 @@ def test_objective_bound_minimises_theorem_1():
     made = aw.plan(LONDON.replace(objective="bound"), method="exhaustive")
     assert made.ages == [1, 9, 9]
     assert made.objective == pytest.approx(414.382, rel=1e-5)
-    assert made.bound == pytest.approx(made.objective)
+    assert aw.loss_bound(LONDON, made.ages) == pytest.approx(made.objective)
     assert made.gap == pytest.approx(132.003, rel=1e-5)
 
 
@@ -120,7 +120,9 @@ def changed(**changes):
         (changed(scenario__mixing="any_prior"), "of client"),
         (changed(scenario__capacity=1), "at most 1 in one slot, the capacity"),
         (changed(gap=0.0), "gap is 0.0"),
-        (changed(bound=0.0), "bound is 0.0"),
+        (changed(bound=0.0), "incomplete"),
+        (changed(bound="x", bound_evaluation=None), "bound is x; allowed: a number"),
+        (changed(bound=None, bound_evaluation="x"), "bound_evaluation is x; allowed: exact"),
         (changed(objective=0.0), "objective is 0.0"),
         (changed(lower_bound=1e9), "lower_bound is 1000000000.0"),
         (changed(epsilon=1e-9), "epsilon is 1e-09"),
@@ -133,6 +135,30 @@ def changed(**changes):
 def test_bad_plans_are_refused(text, words):
     with pytest.raises(aw.InvalidInput, match=words):
         aw.Plan.from_json(text)
+
+
+def test_plans_that_carry_the_bound_of_theorem_1_are_read_as_they_were_written():
+    """Nothing is made of it, but what was made of such a plan keeps its digest, and so its runs."""
+    made = aw.plan(LONDON, method="exhaustive")
+    assert "bound" not in made.to_dict()
+    assert "Theorem 1" not in str(made)
+    text = changed(bound=300.0, bound_evaluation="exact")
+    read = aw.Plan.from_json(text)
+    assert (read, read.digest != made.digest) == (made, True)
+    assert json.loads(read.to_json()) == json.loads(text)
+    assert "300 Wh² (exact)" in str(read)
+    later = aw.replan(made, 3).as_written_with(read)
+    assert later.to_dict()["bound"] == aw.loss_bound(LONDON, later.ages)
+    assert later.as_written_with(made) is later
+    assert made.as_written_with(made) is made
+    best = LONDON.replace(estimator="best")
+    assert aw.plan(best).as_written_with(read).to_dict()["bound"] is None
+
+
+def test_the_bound_of_a_plan_is_still_told_with_a_warning():
+    made = aw.plan(LONDON)
+    with pytest.warns(DeprecationWarning, match=r"use aw\.loss_bound\(problem, plan\.ages\)"):
+        assert made.bound == aw.loss_bound(LONDON, made.ages)
 
 
 def test_a_plan_says_what_its_defender_should_know():

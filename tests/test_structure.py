@@ -152,7 +152,10 @@ LIGHT = [
     ("import agewise", "matplotlib flwr polars opendp typer pydantic scipy"),
     (COMMAND.format(["--help"]), "matplotlib flwr polars opendp scipy agewise.problem pydantic"),
     (COMMAND.format(["ages"]), "matplotlib flwr polars opendp scipy agewise.planning"),
-    (COMMAND.format(["plan", "--json"]), "matplotlib flwr polars opendp scipy.stats sklearn"),
+    (
+        COMMAND.format(["plan", "--json"]),
+        "matplotlib flwr polars opendp scipy.stats scipy.fft sklearn agewise.paper",
+    ),
     (
         "import agewise as aw\naw.run(aw.plan(aw.scenarios.london()))",
         "matplotlib flwr polars scipy.stats sklearn opendp.extras",

@@ -52,7 +52,7 @@ def compare(
     fresh data with classical noise (each client's, or drawn once where the server is trusted) of
     which the server makes the best estimate. With --level the
     estimator is best unless others are listed. A combination that is not possible is
-    listed with the reason. In JSON each row has its choices, ages, gap, bound, mean_noise_scale,
+    listed with the reason. In JSON each row has its choices, ages, gap, mean_noise_scale,
     largest_classical_epsilon and reason.
     """
     # Records moved forward cannot share a level, and a scenario may say propagated.
@@ -89,9 +89,8 @@ def compare(
 
 def _print_comparison(compared: Comparison) -> None:
     headings, rows = compared.table()
-    spare = {one for one in headings if one.startswith("bound")}
     wordy = {*compared[0].choices, "ages", "name"} - {"epsilon", "capacity", "aggregate_at"}
-    columns = [Column(escape(one), one in wordy, one in spare) for one in headings]
+    columns = [Column(escape(one), one in wordy) for one in headings]
     screen = console()
     title = f"{escape(compared.problem.name)}: choices side by side"
     print_table(screen, title, columns, [[escape(cell) for cell in row] for row in rows])

@@ -347,7 +347,7 @@ class Server:
             for name in due:
                 self.missing[name] = self.refused.get(name, "no upload, and no slot left")
             return
-        self._adopt(new_plan)
+        self._adopt(new_plan.as_written_with(self.plan))
         self.steps.append(Step(slot, "", "replanned", f"from slot {slot + 1}"))
 
     def _validate(self, upload: Upload, payload: bytes, slot: int) -> None:

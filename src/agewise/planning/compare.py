@@ -55,7 +55,6 @@ class ComparisonRow:
     choices: dict[str, Any]  #: by the problem's field names
     ages: list[int] | None = None  #: of each client's data, in slots
     gap: float | None = None  #: expected loss
-    bound: float | None = None  #: Theorem 1, where it was evaluated
     mean_noise_scale: float | None = None
     largest_classical_epsilon: float | None = None
     reason: str | None = None
@@ -117,14 +116,12 @@ class Comparison(Sequence[ComparisonRow]):
         unit = self.problem.release_unit
         square, plain = (f" ({unit}²)", f" ({unit})") if unit else ("", "")
         rivals = any(row.name != PLANNED for row in self.rows)
-        bounded = any(row.bound is not None for row in self.rows)
         chosen = list(self.rows[0].choices)
         headings = [
             *(["name"] if rivals else []),
             *chosen,
             "ages",
             f"gap{square}",
-            *([f"bound{square}"] if bounded else []),
             f"mean noise scale{plain}",
             "largest classical ε",
         ]
@@ -132,8 +129,7 @@ class Comparison(Sequence[ComparisonRow]):
         for row in self.rows:
             ages = "" if row.ages is None else shown_ages(row.ages)
             ages = "not possible" if row.reason is not None else ages
-            bound = [row.bound] if bounded else []
-            numbers = (row.gap, *bound, row.mean_noise_scale, row.largest_classical_epsilon)
+            numbers = (row.gap, row.mean_noise_scale, row.largest_classical_epsilon)
             rows.append(
                 [
                     *([row.name] if rivals else []),
@@ -252,7 +248,6 @@ def _row(chosen: dict[str, Any], best: Plan) -> ComparisonRow:
         chosen,
         ages=best.ages,
         gap=best.gap,
-        bound=best.bound,
         mean_noise_scale=math.fsum(best.noise_scales) / len(best.noise_scales),
         largest_classical_epsilon=max(best.classical_epsilons),
         plan=best,

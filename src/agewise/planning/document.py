@@ -18,7 +18,7 @@ from agewise.loss.gap import nothing_collected
 from agewise.loss.tables import cost_tables, known_tables
 from agewise.planning.best import check_best, heard_rows, open_tables
 from agewise.planning.objectives import best_by_bound
-from agewise.planning.plan import VERSION, Assignment, Plan
+from agewise.planning.plan import EARLIER, VERSION, Assignment, Plan
 from agewise.planning.price import MOST_NOISE, SEARCHES, assemble, check_unheard, checked_slots
 from agewise.planning.proof import (
     REMEDY,
@@ -55,7 +55,7 @@ def read_plan(text: str) -> Plan:
     try:
         written = [_assignment(entry) for entry in document["assignments"]]
         problem = problem_from_dict(document["scenario"])
-        fresh = _made_again(problem, document, written)
+        fresh = replace(_made_again(problem, document, written), earlier=_earlier(document))
         notes = list(document["notes"])
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidInput("plan", f"incomplete ({error})", "the output of to_json") from None
@@ -66,10 +66,10 @@ def read_plan(text: str) -> Plan:
             )
     summary = fresh.to_dict()
     for name in [*summary, *(name for name in document if name not in summary)]:
-        if name not in ("assignments", "scenario", "proof"):
+        if name not in ("assignments", "scenario", "proof", *EARLIER):
             told, true = document.get(name, "missing"), summary.get(name, "unknown")
             _same(name, told, true, _room(name, fresh))
-    numbers = {name: document[name] for name in ("objective", "gap", "bound", *WRITTEN)}
+    numbers = {name: document[name] for name in ("objective", "gap", *WRITTEN)}
     return replace(fresh, assignments=tuple(written), **numbers)
 
 
@@ -194,6 +194,18 @@ def _promised(data: Any, problem: Problem, collected: tuple[str, ...]) -> dict[s
     return dict(data)
 
 
+def _earlier(document: dict[str, Any]) -> dict[str, Any]:
+    """What only earlier versions wrote: nothing rests on it, and it is kept for the digest."""
+    if not set(EARLIER) & set(document):
+        return {}
+    bound, evaluation = (document[name] for name in EARLIER)
+    if bound is not None and not math.isfinite(_number("bound", bound)):
+        raise InvalidInput("plan: bound", bound, "a finite number, or null")
+    if evaluation not in (None, "exact", "quantised"):
+        raise InvalidInput("plan: bound_evaluation", evaluation, "exact, quantised or null")
+    return {"bound": bound, "bound_evaluation": evaluation}
+
+
 def _assignment(entry: dict[str, Any]) -> Assignment:
     return Assignment(**{name: out_of_words(value) for name, value in entry.items()})
 
@@ -209,9 +221,9 @@ def _no_constant(word: str) -> float:
 
 
 SEARCHED = 1e-7
-"""Relative room for what is searched or solved for: Theorem 1, and gains."""
+"""Relative room for what is solved for: gains."""
 
-SOLVED = ("bound", "gains", "offset")
+SOLVED = ("gains", "offset")
 
 
 def _room(name: str, plan: Plan) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from agewise.loss.estimator import known_mean, levels_left
 from agewise.loss.tables import noise_counts, noise_power
 from agewise.loss.training import is_trained
 from agewise.mechanism import MECHANISMS
+from agewise.planning.objectives import bound_of
 from agewise.planning.promise import (
     coverage_in_words,
     promise_in_words,
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VERSION = 4
+
+EARLIER = ("bound", "bound_evaluation")
+"""What plans of that version carried until this was left to `aw.loss_bound`."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,6 @@ class Plan:
     objective: float  #: the value that was minimised, see `Problem.objective`
     lower_bound: float | None  #: an objective that no schedule can beat; None: nothing proven
     gap: float  #: the expected loss gap in closed form, in the unit squared
-    bound: float | None  #: Theorem 1; None where it was not evaluated
-    bound_evaluation: str | None  #: how `bound` was evaluated
     notes: tuple[str, ...] = ()  #: what a reader should know: assumptions and warnings
     planned_from: int | None = None  #: the slot in which it was made anew; None: from the start
     collected: tuple[str, ...] = ()  #: clients that had collected already by then
@@ -101,6 +104,8 @@ class Plan:
     draw_scale: float | None = None
     #: noise scales that clients were ordered before the plan was made anew
     promised: dict[str, float] = field(default_factory=dict)
+    #: what earlier versions wrote besides: Theorem 1's bound, and how it was evaluated
+    earlier: dict[str, Any] = field(default_factory=dict, compare=False)
     #: what shows the lower bound
     proof: Proof | None = field(default=None, compare=False)
     #: what checking the proof gave
@@ -109,6 +114,21 @@ class Plan:
     def at(self, learner: Learner) -> Plan:
         """The same plan for another round of a training, at the model so far."""
         return replace(self, problem=self.problem.replace(learner=learner))
+
+    def as_written_with(self, other: Plan) -> Plan:
+        """The same plan, as the version that wrote another one would write it."""
+        if not other.earlier or self.earlier:
+            return self
+        bound = bound_of(self.problem, self.ages)
+        told = (None, None) if bound is None else (float(bound), bound.evaluation)
+        return replace(self, earlier=dict(zip(EARLIER, told, strict=True)))
+
+    @property
+    def bound(self) -> float | None:
+        """Theorem 1's bound, evaluated anew: use `aw.loss_bound(problem, plan.ages)` instead."""
+        told = "Plan.bound will go: use aw.loss_bound(problem, plan.ages)"
+        warnings.warn(told, DeprecationWarning, stacklevel=2)
+        return bound_of(self.problem, self.ages)
 
     @property
     def relative_gap(self) -> float | None:
@@ -213,8 +233,7 @@ class Plan:
             "unheard": list(self.unheard),
             "draw_scale": self.draw_scale,
             "promised": self.promised,
-            "bound": self.bound,
-            "bound_evaluation": self.bound_evaluation,
+            **self.earlier,
             "complete": self.complete,
             "notes": list(self.notes),
             "assignments": Alike([a.client for a in self.assignments], kinds, assigned),
@@ -391,8 +410,9 @@ class Plan:
             ("nothing collected", f"{self.nothing_collected:.6g}{square}, at ε = 0"),
             (RIVALS[self.problem.noise], fresh + ", whatever the capacity" * crowded),
         ]
-        if self.bound is not None:
-            facts.append(("Theorem 1 bound", f"{self.bound:.6g}{square} ({self.bound_evaluation})"))
+        if self.earlier.get("bound") is not None:  # as reports of that time say
+            bound, evaluation = self.earlier.values()
+            facts.append(("Theorem 1 bound", f"{bound:.6g}{square} ({evaluation})"))
         if self.lower_bound is None:
             facts.append(("optimality", "nothing proven for this search"))
         else:

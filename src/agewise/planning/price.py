@@ -150,14 +150,13 @@ def assemble(
         found = searched_estimate(problem, schedule.columns, unheard, told).gap
         searched = gap if math.isclose(found, gap, rel_tol=1e-9) else found
     assignments = _assignments(problem, schedule.columns, estimate)
-    ages = [a.age for a in assignments]
-    bound = bound_of(problem, ages)
     if best:
         schedule = replace(schedule, objective=searched)
     objective = schedule.objective
     if np.isnan(objective):
         by_bound = problem.objective == "bound" and method != "certified"
-        objective = float(bound) if by_bound and bound is not None else gap
+        bound = bound_of(problem, [a.age for a in assignments]) if by_bound else None
+        objective = gap if bound is None else float(bound)
     return Plan(
         problem=problem,
         method=method,
@@ -165,8 +164,6 @@ def assemble(
         objective=objective,
         lower_bound=None if certificate is None else stated_bound(schedule, certificate),
         gap=gap,
-        bound=None if bound is None else float(bound),
-        bound_evaluation=None if bound is None else bound.evaluation,
         notes=(
             *search_notes(problem, method, planned_from, schedule.complete),
             *warnings(problem, assignments),
