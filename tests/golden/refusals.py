@@ -26,7 +26,6 @@ turns = [[0.9, 0.1], [0.3, 0.7]]
 chain = aw.birth_death(0.3, 0.3, [0, 1])
 reducible = aw.MarkovChain(np.eye(2), [0, 1])
 flip = aw.MarkovChain([[0, 1], [1, 0]], [0, 1])
-one_way = aw.MarkovChain([[1, 0], [0.5, 0.5]], [0, 1])
 ring = aw.MarkovChain(0.5 * np.roll(np.eye(3), 1, axis=1) + 0.5 * np.eye(3), [1, 2, 3])
 day = aw.PeriodicChain([turns, turns], [0, 1])
 pair = chain.joint(1, 4)
@@ -211,7 +210,6 @@ chain.joint(3, 2)
 chain.sample_paths(7, 3)
 reducible.stationary
 reducible.period
-one_way.reversal
 aw.PeriodicChain([turns, [[1, 1], [0, 1]]], [0, 1])
 aw.PeriodicChain([[0.5, 0.5], [0.5, 0.5]], [0, 1])
 aw.PeriodicChain([np.eye(2)], [0, 1, 2])

@@ -252,25 +252,6 @@ class MarkovChain(Chain):
         values.setflags(write=False)
         return values
 
-    @cached_property
-    def second_modulus(self) -> float:
-        """γ*: the largest modulus among the eigenvalues other than the one at 1."""
-        others = np.delete(self.eigenvalues, np.argmin(np.abs(self.eigenvalues - 1)))
-        return float(np.abs(others).max())
-
-    @cached_property
-    def reversal(self) -> MarkovChain:
-        """The chain run backwards in time under its stationary law: π(y)P(y,x)/π(x)."""
-        if not (self.stationary > 0).all():
-            raise InvalidInput(
-                "transition",
-                "a chain with transient states",
-                "an irreducible chain",
-                REDUCIBLE_REMEDY,
-            )
-        flow = self.stationary[:, None] * self.transition
-        return MarkovChain((flow / self.stationary).T, self.states)
-
     def steps(self, count: int) -> Array:
         """The `count`-step kernel P^count."""
         return self.kernel(0, whole("steps", count, 0))
