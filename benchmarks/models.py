@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from examples.central.ridge import fit_ridge
 
 import agewise as aw
 from agewise.arrays import Array
 from agewise.calibration import terms
 from agewise.federation.client import private_noise
-from agewise.learning import fit_ridge
 from benchmarks.recording import Row, Tables
 
 SEEDS, DRAWS, DELTA = 100, 3000, 1e-6

@@ -18,12 +18,12 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from examples.central.logistic import fit_logistic
 from scipy.optimize import minimize
 from scipy.special import expit
 
 import agewise as aw
 from agewise.arrays import Array
-from agewise.learning import fit_logistic
 from benchmarks.recording import Row, Tables
 from benchmarks.training import Means, flower_trained, multiplier, trained
 

@@ -9,10 +9,10 @@ import math
 
 import numpy as np
 import pytest
+from examples.central.ridge import record_reach, release_sums
 
 import agewise as aw
 from agewise.learning.ridge_model import entries
-from agewise.learning.ridge_records import record_reach, release_sums
 from agewise.privacy import Laplace
 from parties import terms
 

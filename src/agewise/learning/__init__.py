@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from agewise.learning.fit_logistic import PrivateFit, fit_logistic
 from agewise.learning.histogram import Histogram, Shares
 from agewise.learning.labelled import Labelled
 from agewise.learning.learner import (
@@ -29,7 +28,6 @@ from agewise.learning.logistic import Logistic, LogisticModel, Progress
 from agewise.learning.mean import Mean
 from agewise.learning.ridge import Ridge
 from agewise.learning.ridge_model import RidgeModel
-from agewise.learning.ridge_records import fit_ridge
 from agewise.learning.statistics import Statistics
 from agewise.records import Numbers, Rows, Words, read_tagged, tagged_schema
 
@@ -44,7 +42,6 @@ __all__ = [
     "Logistic",
     "LogisticModel",
     "Mean",
-    "PrivateFit",
     "Progress",
     "Ridge",
     "RidgeModel",
@@ -54,8 +51,6 @@ __all__ = [
     "average",
     "averages",
     "counts_together",
-    "fit_logistic",
-    "fit_ridge",
     "guard_table",
     "guarded_sensitivities",
     "judged",

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from examples.central.logistic import fit_logistic
 
 import agewise as aw
-from agewise.learning import fit_logistic
 from agewise.privacy import Gaussian, Laplace, Noised
 
 MECHANISMS = {"laplace": Laplace(), "gaussian": Gaussian()}
