@@ -91,17 +91,11 @@ class GainTables:
 def gain_objective(tables: GainTables) -> Evaluate:
     """Return the evaluation of schedules `[k, m]`, each with its best gains."""
     total = tables.common.sum(axis=0)  # [C, F]
-    identity = np.eye(total.shape[1])
 
     def evaluate(schedules: NDArray[np.intp]) -> Array:
         count = len(schedules)
         start = np.broadcast_to(total, (count, *total.shape))
-        shared = np.broadcast_to(identity, (count, len(total), *identity.shape)).copy()
-        for i in range(tables.clients):  # client by client: all at once would not fit in memory
-            picked = schedules[:, i]
-            power, heard = tables.power[i, picked], tables.heard[i, picked]
-            shared += np.einsum("kcf,kcg,kc->kcfg", heard, heard, 1 / power)
-        inverse = np.linalg.inv(shared)
+        solve = _shared_solver(tables, schedules)
         unknown, value = np.zeros(start.shape), np.zeros(count)
         for _ in range(REFINED if total.size else 1):
             value, left = np.zeros(count), start.copy()
@@ -115,10 +109,33 @@ def gain_objective(tables: GainTables) -> Evaluate:
                 value += tables.base[i, picked] + alone.sum(axis=1)
                 left -= gain[..., None] * heard
             value += (left**2).sum(axis=(1, 2))
-            unknown = unknown + (inverse @ (left - unknown)[..., None])[..., 0]
+            unknown = unknown + solve(left - unknown)
         return np.asarray(value)
 
     return evaluate
+
+
+def _shared_solver(tables: GainTables, schedules: NDArray[np.intp]) -> Callable[[Array], Array]:
+    """How to solve (I + Σ heard·heardᵀ/power)·x = y, `[k, C, F]`, for each of some schedules.
+
+    Of fewer clients than factors through a matrix of clients: x = y − Hᵀ(P + HHᵀ)⁻¹Hy. Rounding
+    errors are for the caller to refine.
+    """
+    count, (width, factors) = len(schedules), tables.common.shape[1:]
+    every = range(tables.clients)
+    if tables.clients < factors:
+        heard = np.stack([tables.heard[i, schedules[:, i]] for i in every], axis=2)  # [k, C, m, F]
+        power = np.stack([tables.power[i, schedules[:, i]] for i in every], axis=2)
+        back = np.swapaxes(heard, 2, 3)
+        room = power + 1e-15 * np.square(heard).sum(axis=(2, 3))[..., None]  # what has no inverse
+        small = np.linalg.inv(heard @ back + room[..., None] * np.eye(tables.clients))
+        return lambda y: y - (back @ (small @ (heard @ y[..., None])))[..., 0]
+    shared = np.broadcast_to(np.eye(factors), (count, width, factors, factors)).copy()
+    for i in every:  # client by client: all at once would not fit in memory
+        power, heard = tables.power[i, schedules[:, i]], tables.heard[i, schedules[:, i]]
+        shared += np.einsum("kcf,kcg,kc->kcfg", heard, heard, 1 / power)
+    inverse = np.linalg.inv(shared)
+    return lambda y: np.asarray((inverse @ y[..., None])[..., 0])
 
 
 def best_gains(tables: GainTables, columns: NDArray[np.intp]) -> Array:

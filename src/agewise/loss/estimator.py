@@ -24,7 +24,10 @@ from agewise.loss.tables import (
     known_tables,
     noise_power,
     one_draw_of,
+    picked,
     schedule_cells,
+    shared_costs,
+    shared_tables,
 )
 from agewise.loss.training import is_trained, rehearsals, training_tables
 from agewise.mechanism import MECHANISMS
@@ -71,10 +74,11 @@ def estimator_of(
     if isinstance(problem.known, Levels):
         gap, slots_of = _with_levels(problem, columns), kinds_of(problem).slots()
     else:
-        rows, tables = np.arange(len(columns)), cost_tables(problem)
-        bias = tables.b[rows, columns].sum(axis=0)
-        gap = float(tables.u[rows, columns].sum() + np.square(bias).sum())
-        slots_of = tables.slots
+        tables = shared_costs(problem)
+        row = tables.rows.row
+        bias = tables.b[row, columns].sum(axis=0)
+        gap = float(tables.u[row, columns].sum() + np.square(bias).sum())
+        slots_of = tables.rows.each(tables.slots)
     draw = None
     if problem.noise == "server":
         needs = needed_scales(problem, slots_of, columns, promised or {})
@@ -93,7 +97,9 @@ def searched_estimate(
 
     Its gains are what the proof of a search is about; `estimator_of` has those that are used.
     """
-    return best_of(problem, known_tables(problem), columns, unheard, promised or {})
+    known = shared_tables(problem)
+    known = known if known.rows.own else picked(known, columns)
+    return best_of(problem, known, columns, unheard, promised or {})
 
 
 def known_mean(problem: Problem, ages: ArrayLike) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -16,13 +15,14 @@ from agewise.loss.estimator import best_of, estimator_of
 from agewise.loss.tables import (
     cost_tables,
     known_at,
-    known_tables,
     noise_counts,
+    picked,
     schedule_cells,
+    shared_tables,
 )
 from agewise.loss.training import is_trained, training_tables
 from agewise.mechanism import MECHANISMS
-from agewise.problem import Client, Problem
+from agewise.problem import Problem
 
 
 class Estimate(float):
@@ -66,10 +66,11 @@ def nothing_collected(problem: Problem, ages: ArrayLike | None = None) -> float:
     >>> round(nothing_collected(scenarios.london(), ages=[9, 9, 9]), 4)
     9.6682
     """
-    _, columns = schedule_cells(problem, [0] * len(problem.clients) if ages is None else ages)
+    fresh = np.zeros(len(problem.clients), dtype=np.intp)
+    _, columns = schedule_cells(problem, fresh if ages is None else ages)
     if is_trained(problem):
-        fresh = training_tables(problem, cost_tables(problem).slots).own
-        return float(fresh[np.arange(len(columns)), columns].sum())
+        own = training_tables(problem, cost_tables(problem).slots).own
+        return float(own[np.arange(len(columns)), columns].sum())
     known = known_at(problem, columns)
     return nothing_heard(known.gains, known.places(columns))
 
@@ -85,14 +86,15 @@ def classical_fresh(problem: Problem) -> float:
         return nothing_collected(problem)
     if is_trained(problem):
         return _classical_training(problem)
-    share = float(problem.rounds)
-    members: Sequence[Client] = problem.clients
+    share, changed = float(problem.rounds), {}
     if share > 1:
-        own = [None if client.epsilon is None else client.epsilon / share for client in members]
-        pairs = zip(members, own, strict=True)
-        members = [replace(client, turn=1, epsilon=epsilon) for client, epsilon in pairs]
+        own = [
+            one.epsilon if one.epsilon is None else one.epsilon / share for one in problem.clients
+        ]
+        pairs = zip(problem.clients, own, strict=True)
+        changed["clients"] = [replace(one, turn=1, epsilon=epsilon) for one, epsilon in pairs]
     alone = problem.replace(
-        clients=members,
+        **changed,
         epsilon=problem.epsilon / share,
         delta=None if problem.delta is None else problem.delta / share,
         estimator="best",
@@ -104,8 +106,12 @@ def classical_fresh(problem: Problem) -> float:
     )
     if isinstance(alone.known, Levels):
         return loss_gap(alone, [0] * len(alone.clients))
-    known = known_tables(alone, (problem.aggregate_at,))
-    return best_of(alone, known, np.zeros(len(alone.clients), dtype=np.intp), (), {}).gap
+    known, fresh = (
+        shared_tables(alone, (problem.aggregate_at,)),
+        np.zeros(len(problem.clients), np.intp),
+    )
+    known = known if known.rows.own else picked(known, fresh)
+    return best_of(alone, known, fresh, (), {}).gap
 
 
 def _classical_training(problem: Problem) -> float:

@@ -57,9 +57,9 @@ class Kinds:
         shown = np.ones((len(self.own), len(ages))) if self.passes is None else self.passes
         return np.asarray((shown >= PASSING) | (ages == 0))
 
-    def slots(self) -> tuple[SlotTable, ...]:
-        """The table of each client."""
-        return tuple([self.tables[kind] for kind in self.kind.tolist()])
+    def slots(self, clients: NDArray[np.intp] | slice = slice(None)) -> tuple[SlotTable, ...]:
+        """The tables of all clients, or of some."""
+        return tuple([self.tables[kind] for kind in self.kind[clients].tolist()])
 
     def moments_of(self, kind: int) -> Moments:
         """The moments of one kind."""

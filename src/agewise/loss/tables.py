@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,66 @@ from agewise.problem import Client, Problem, as_problem
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Which row of a table each client has: of its own, or shared with all that are alike."""
+
+    row: NDArray[np.intp]  #: by client, `[m]`
+    first: NDArray[np.intp]  #: the first client of each row
+
+    @cached_property
+    def count(self) -> NDArray[np.int64]:
+        """How many clients each row stands for."""
+        return np.bincount(self.row, minlength=len(self.first))
+
+    @property
+    def own(self) -> bool:
+        """Whether each client has a row of its own."""
+        return len(self.first) == len(self.row)
+
+    def each(self, slots: tuple[SlotTable, ...]) -> tuple[SlotTable, ...]:
+        """What clients must do, one by one, from what it is by row."""
+        return slots if self.own else tuple([slots[row] for row in self.row.tolist()])
+
+    def used(self, columns: NDArray[np.intp]) -> tuple[NDArray[np.intp], ...]:
+        """The rows and columns `[k]` that clients take together, and how many take each."""
+        slots = int(columns.max()) + 1
+        taken, count = np.unique(self.row * slots + columns, return_counts=True)
+        return taken // slots, taken % slots, count
+
+
+def rows_of_each(problem: Problem) -> Rows:
+    """A row for each client."""
+    every = np.arange(len(problem.clients))
+    return Rows(every, every)
+
+
+@lru_cache(maxsize=8)
+def rows_of(problem: Problem) -> Rows:
+    """The rows that planning counts clients by: of very many those alike in all but name share one.
+
+    Not with a capacity, where each has a place of its own, nor where a client is known by more than
+    its kind.
+    """
+    each = rows_of_each(problem)
+    few = len(each.row) < COUNTED or problem.capacity is not None
+    if few or is_trained(problem) or not _are_simple(problem):
+        return each
+    if problem.estimator != "best" and problem.known.kind != "independent":
+        return each
+    weights, weight = np.unique(problem.weights, return_inverse=True)
+    both = told_of(problem).kind * len(weights) + weight
+    _, first, row = np.unique(both, return_index=True, return_inverse=True)
+    return each if MANY_ALIKE * len(first) > len(row) else Rows(row, first)
+
+
+COUNTED = 2_000
+"""Clients from which on those alike are counted."""
+
+MANY_ALIKE = 8
+"""How many clients there must be to a row, on average, for that."""
+
+
+@dataclass(frozen=True)
 class CostTables:
     """What each client adds to the gap in each collection slot, `[m, A]`, column t-1 for slot t.
 
@@ -43,6 +103,7 @@ class CostTables:
     b: Array  #: biases, `[m, A]` or `[m, A, d]`
     spread: Array
     slots: tuple[SlotTable, ...]  #: what each client must do in each slot
+    rows: Rows  #: which row each client has: its own, but in `shared_costs`
 
 
 def cost_tables(problem: Problem) -> CostTables:
@@ -50,13 +111,25 @@ def cost_tables(problem: Problem) -> CostTables:
 
     Those of a training are for the whole of it, wherever it stands.
     """
-    return _cost_tables(problem.untrained())
+    problem = problem.untrained()
+    return _cost_tables(problem, rows_of_each(problem).own)
+
+
+def shared_costs(problem: Problem) -> CostTables:
+    """`cost_tables` in which those of very many clients that are alike share a row; see `rows_of`.
+
+    What a row holds is what each of its clients adds.
+    """
+    problem = problem.untrained()
+    return _cost_tables(problem, rows_of(problem).own)
 
 
 @lru_cache(maxsize=16)
-def _cost_tables(problem: Problem) -> CostTables:
-    kinds, learner, weights = kinds_of(problem, None), problem.learner, problem.weights
-    slots = kinds.slots()
+def _cost_tables(problem: Problem, own: bool) -> CostTables:
+    rows = rows_of_each(problem) if own else rows_of(problem)
+    kinds, learner, weights = kinds_of(problem, None), problem.learner, problem.weights[rows.first]
+    kind = kinds.kind[rows.first]
+    slots = kinds.slots(rows.first)
     if is_trained(problem):
         training = training_tables(problem, slots)
         bias, spread, counts = training.bias, training.spread, training.power
@@ -72,10 +145,10 @@ def _cost_tables(problem: Problem) -> CostTables:
         else:
             bias = (moments.mean - moments.target_mean) * np.sqrt(each)
             spread = (kinds.apart * each).sum(axis=2)
-        bias = bias[kinds.kind] * weights[:, None, None]
-        spread = spread[kinds.kind] * weights[:, None] ** 2
+        bias = bias[kind] * weights[:, None, None]
+        spread = spread[kind] * weights[:, None] ** 2
     with np.errstate(over="ignore"):
-        noise = _noise_powers(problem, kinds)[kinds.kind] * counts * weights[:, None] ** 2
+        noise = _noise_powers(problem, kinds)[kind] * counts * weights[:, None] ** 2
     if not np.isfinite(noise).all():
         raise InvalidInput(
             "epsilon", problem.epsilon, "a target that finite noise can meet", "Raise epsilon."
@@ -87,7 +160,7 @@ def _cost_tables(problem: Problem) -> CostTables:
     if isinstance(problem.known, Levels):
         levelled = told_of(problem)
         u = np.where(levelled.worth[levelled.kind], u, np.inf)
-    return CostTables(frozen(u), frozen(bias), frozen(spread), slots)
+    return CostTables(frozen(u), frozen(bias), frozen(spread), slots, rows)
 
 
 def _noise_powers(problem: Problem, kinds: Kinds) -> Array:
@@ -167,9 +240,9 @@ def _with_knowledge(problem: Problem, bias: Array, spread: Array) -> tuple[Array
 class KnownTables:
     """The tables of the best estimate, and the means that it starts from.
 
-    `gains` has one row per client and one column per slot; `target_mean` and `mean` `[K, A, C]` are
-    those of the fresh mean and of the release, not weighted, by the `kind` `[m]` of each client.
-    With `columns` the tables hold one slot of each client only: these.
+    `gains` has one row per client, or per row of `rows`, and one column per slot; `target_mean` and
+    `mean` `[K, A, C]` are those of the fresh mean and of the release, not weighted, by the `kind`
+    `[m]` of each client. With `columns` the tables hold one slot of each client only: these.
     """
 
     gains: GainTables
@@ -177,6 +250,7 @@ class KnownTables:
     mean: Array
     kind: NDArray[np.intp]
     slots: tuple[SlotTable, ...]
+    rows: Rows
     columns: NDArray[np.intp] | None = None
 
     def places(self, columns: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -192,23 +266,37 @@ def known_at(problem: Problem, columns: NDArray[np.intp], *, alone: bool = False
     """Return what the server knows of clients that collect in these columns, one per client.
 
     Where clients share a level, all covariances of their reports, of which a search follows
-    the largest only; otherwise `known_tables`.
+    the largest only; otherwise what `known_tables` say of these columns.
     """
-    if not isinstance(problem.known, Levels):
+    if isinstance(problem.known, Levels):
+        return _known_at(problem, tuple(columns.tolist()))
+    if rows_of(problem).own:
         return known_tables(problem, alone=alone)
-    return _known_at(problem, tuple(columns.tolist()))
+    return picked(shared_tables(problem), columns)
+
+
+def picked(known: KnownTables, columns: NDArray[np.intp]) -> KnownTables:
+    """What shared tables say of one column for each client, a row for each client."""
+    row, gains = known.rows.row, known.gains
+    base, cross, power, heard = (
+        one[row, columns][:, None] for one in (gains.base, gains.cross, gains.power, gains.heard)
+    )
+    gains = GainTables(base, cross, power, gains.common[row], heard)
+    mean, target = (one[known.kind, columns][:, None] for one in (known.mean, known.target_mean))
+    each = Rows(np.arange(len(row)), np.arange(len(row)))
+    return KnownTables(gains, target, mean, each.row, known.rows.each(known.slots), each, columns)
 
 
 @lru_cache(maxsize=16)
 def _known_at(problem: Problem, columns: tuple[int, ...]) -> KnownTables:
     taken = np.array(columns, dtype=np.intp)
-    told, tables = told_at(problem, taken), kinds_of(problem, None).slots()
+    told, rows = told_at(problem, taken), rows_of_each(problem)
     loud = told.moments.variance
     if problem.noise == "client":
         first = np.unique(told.kind, return_index=True)[1]
         both = zip(told.clients, told.scale, taken[first].tolist(), strict=True)
         loud = loud + [[noise_power(problem, one, scale[[t]])] for one, scale, t in both]
-    return _gain_tables(problem, told, loud, tables, taken)
+    return _gain_tables(problem, told, loud, kinds_of(problem, None).slots(), rows, taken)
 
 
 def known_tables(
@@ -225,10 +313,20 @@ def known_tables(
     return _known_tables(problem, slots, alone and any(one.turn > 1 for one in problem.clients))
 
 
+@lru_cache(maxsize=8)
+def shared_tables(problem: Problem, slots: tuple[int, ...] | None = None) -> KnownTables:
+    """`known_tables` in which very many clients that are alike share a row; see `rows_of`.
+
+    What a row holds is what each of its clients adds.
+    """
+    rows = rows_of(problem)
+    return known_tables(problem, slots) if rows.own else _simple_tables(problem, slots, rows)
+
+
 @lru_cache(maxsize=16)
 def _known_tables(problem: Problem, slots: tuple[int, ...] | None, alone: bool) -> KnownTables:
     if _are_simple(problem):
-        return _simple_tables(problem, slots)
+        return _simple_tables(problem, slots, rows_of_each(problem))
     states, learner = problem.clients[0].process.states, problem.learner
     found = list(all_moments(problem, slots))
     tables = tuple(table for table, _ in found)
@@ -267,6 +365,7 @@ def _known_tables(problem: Problem, slots: tuple[int, ...] | None, alone: bool) 
         np.stack([moments.mean for _, moments in found]),
         np.arange(len(tables)),
         tables,
+        rows_of_each(problem),
     )
 
 
@@ -279,13 +378,13 @@ def _are_simple(problem: Problem) -> bool:
     )
 
 
-def _simple_tables(problem: Problem, slots: tuple[int, ...] | None) -> KnownTables:
+def _simple_tables(problem: Problem, slots: tuple[int, ...] | None, rows: Rows) -> KnownTables:
     """`known_tables` of independent records, or such that share levels: as arrays."""
     kinds = told_of(problem, slots)
     loud = kinds.moments.variance
     if problem.noise == "client":
         loud = loud + _noise_powers(problem, kinds)[..., None]
-    return _gain_tables(problem, kinds, loud, kinds.slots())
+    return _gain_tables(problem, kinds, loud, kinds.slots(rows.first), rows)
 
 
 def _gain_tables(
@@ -293,10 +392,11 @@ def _gain_tables(
     kinds: Kinds,
     loud: Array,
     slots: tuple[SlotTable, ...],
+    rows: Rows,
     columns: NDArray[np.intp] | None = None,
 ) -> KnownTables:
     """The tables of clients by kind, whose releases have the variances `loud` `[K, T, C]`."""
-    kind, own, weights = kinds.kind, kinds.moments, problem.weights
+    kind, own, weights = kinds.kind[rows.first], kinds.moments, problem.weights[rows.first]
     each = problem.learner.weights(problem.clients[0].process.states)
     root = np.sqrt(each)[:, None]
     heard, common = (root * own.factors)[kind], (root * own.target_factors)[kind]
@@ -314,7 +414,7 @@ def _gain_tables(
     if kinds.passes is not None:
         base = np.where(kinds.worth[kind], base, np.inf)
     gains = GainTables(base, cross, power, weights[:, None, None] * common, heard)
-    return KnownTables(gains, own.target_mean, own.mean, kind, slots, columns)
+    return KnownTables(gains, own.target_mean, own.mean, kinds.kind, slots, rows, columns)
 
 
 def _weighed(moments: Moments, counts: Array) -> Moments:
@@ -368,12 +468,13 @@ def _moments(client: Client, learner: Learner, table: SlotTable) -> tuple[Array,
 def schedule_cells(problem: Problem, ages: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Check one age a client and return the cells of the tables that they select."""
     refuse_large(as_problem(problem))
+    count, last = len(problem.clients), problem.aggregate_at - 1
+    plain = ages if isinstance(ages, np.ndarray) and ages.dtype.kind == "i" else None
+    if plain is not None and plain.shape == (count,) and 0 <= plain.min() <= plain.max() <= last:
+        return np.arange(count), last - plain
     given: Sequence[int] = np.asarray(ages, dtype=object).ravel().tolist()
-    if len(given) != len(problem.clients):
-        raise InvalidInput(
-            "ages", f"{len(given)} ages", f"{len(problem.clients)} ages, one per client"
-        )
-    last = problem.aggregate_at - 1
+    if len(given) != count:
+        raise InvalidInput("ages", f"{len(given)} ages", f"{count} ages, one per client")
     checked = [
         whole(f"age of client {client.name!r}", age, 0, last)
         for client, age in zip(problem.clients, given, strict=True)

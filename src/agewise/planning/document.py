@@ -17,6 +17,7 @@ from agewise.loss.estimator import searched_estimate
 from agewise.loss.gap import nothing_collected
 from agewise.loss.tables import cost_tables, known_tables
 from agewise.planning.best import check_best, heard_rows, open_tables
+from agewise.planning.counted import check_counted, counted_tables, is_about_counts
 from agewise.planning.objectives import best_by_bound
 from agewise.planning.plan import EARLIER, VERSION, Assignment, Plan
 from agewise.planning.price import MOST_NOISE, SEARCHES, assemble, check_unheard, checked_slots
@@ -143,6 +144,11 @@ def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certifi
             raise InvalidInput("plan: proof", "multipliers", "all schedules tried", REMEDY)
         return best_by_bound(problem)[1]
     tree = None if isinstance(proof, AllTried) else proof
+    counted = None
+    if tree is not None and is_about_counts(tree) and plan.planned_from is None:
+        counted = None if plan.unheard else counted_tables(problem)
+    if counted is not None:
+        return _held(check_counted(counted, columns, tree, -math.inf))
     schedule = Schedule(columns, plan.objective, -math.inf, 0, proof=tree)
     told = (plan.collect_at, plan.planned_from, plan.collected)
     best = problem.estimator == "best"
@@ -163,6 +169,11 @@ def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certifi
         tables = cost_tables(problem)
         u = open_costs(problem, tables, *told)
         certificate = check_schedule(schedule, u, tables.b, problem.capacity, draw=once)
+    return _held(certificate)
+
+
+def _held(certificate: Certificate) -> Certificate:
+    """A check that confirms its proof; any other is refused."""
     if not certificate.holds or not math.isfinite(certificate.lower_bound):
         why = "its multipliers show nothing" if certificate.holds else certificate.reason
         raise InvalidInput("plan: proof", f"one that does not hold ({why})", "a proof", REMEDY)

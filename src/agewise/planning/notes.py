@@ -159,7 +159,7 @@ def _held_back(problem: Problem, assignments: Sequence[Assignment]) -> list[str]
 
 def _laws_at_collection(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
     """What nothing collected would lose at a plan's own ages, where that is something else."""
-    ages = [one.age for one in assignments]
+    ages = np.array([one.age for one in assignments])
     now, then = (f"{nothing_collected(problem, at):.4g}" for at in (None, ages))
     if now == then:
         return []

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agewise.arrays import Array
 from agewise.calibration import SlotTable
@@ -75,16 +76,20 @@ def stated_bound(schedule: Schedule, checked: Certificate) -> float:
 
 
 def draws_once(
-    problem: Problem, slots: Sequence[SlotTable], promised: Mapping[str, float]
+    problem: Problem,
+    slots: Sequence[SlotTable],
+    promised: Mapping[str, float],
+    clients: NDArray[np.intp] | slice = slice(None),
 ) -> Draw | None:
-    """What the clients' means need of one draw, where the server adds the noise."""
+    """What the means of all `clients`, or some, need of one draw, where the server adds noise."""
     if problem.noise == "client":
         return None
     scales = np.stack([table.scale for table in slots])
-    for place, client in enumerate(problem.clients):
-        scales[place] = np.maximum(scales[place], promised.get(client.name, 0.0))
+    if promised:
+        for place, client in enumerate(problem.clients):
+            scales[place] = np.maximum(scales[place], promised.get(client.name, 0.0))
     if problem.estimator != "best":
-        scales = scales * problem.weights[:, None]
+        scales = scales * problem.weights[clients, None]
     return Draw(scales, one_draw_of(problem))
 
 

@@ -17,6 +17,7 @@ from agewise.knowledge import Levels
 from agewise.loss.kinds import PASSING, told_of
 from agewise.loss.tables import cost_tables, known_tables
 from agewise.planning.best import heard_rows, open_tables, search_best
+from agewise.planning.counted import counted_tables, search_counted
 from agewise.planning.given import problem_of
 from agewise.planning.objectives import best_by_objective
 from agewise.planning.plan import Plan, as_plan
@@ -73,6 +74,10 @@ def plan(
     one_of("method", method, SEARCH_METHODS)
     problem = problem_of(problem)
     _refuse_useless_levels(problem)
+    counted = counted_tables(problem) if method == "certified" else None
+    if counted is not None:
+        both = search_counted(counted, keep_best=keep_best, progress=progress)
+        return assemble(problem, both[0], method, both[1])
     if problem.estimator == "best" and method != "random":
         return _with_gains(problem, method, progress)
     tables = cost_tables(problem)

@@ -172,8 +172,9 @@ class Problem:
 
     @cached_property
     def _hash(self) -> int:
-        """Worked out once: that of very many clients takes its time."""
-        return hash((self.clients, self.aggregate_at, self.epsilon, self.mixing, self.estimator))
+        """Of the first and last client only: that of very many would take its time."""
+        some = len(self.clients), self.clients[0], self.clients[-1]
+        return hash((some, self.aggregate_at, self.epsilon, self.mixing, self.estimator))
 
     @cached_property
     def known(self) -> Independent | Measured | Levels:
@@ -244,7 +245,10 @@ class Problem:
         for name in changes:
             if name not in known:
                 raise InvalidInput("field", repr(name), "one of " + ", ".join(sorted(known)))
-        return dataclasses.replace(self, **changes)
+        changed = dataclasses.replace(self, **changes)
+        if "clients" not in changes and "kinds" in vars(self):  # of very many they take their time
+            vars(changed)["kinds"] = self.kinds
+        return changed
 
     def keep(self, clients: Sequence[Client], **changes: Any) -> Problem:
         """Return a copy with some of the clients, and what is known of them."""

@@ -69,20 +69,22 @@ def search(
     start: Array | None = None,
     columns: Columns | None = None,
     steps: int = STEPS,
+    divide: bool = True,
     keep_best: bool = False,
     progress: Progress | None = None,
 ) -> Schedule:
     """Find a schedule that is near-optimal, and prove it.
 
     `choose` picks columns within the capacity. `start` is a guess of the multipliers, `columns` a
-    first schedule; `steps` limits the questions about one part. With `keep_best`, Ctrl-C ends the
-    search with the best schedule so far.
+    first schedule; `steps` limits the questions about one part. Without `divide` no part is cut at
+    a row, so that the proof holds however the clients of a row are spread. With `keep_best`, Ctrl-C
+    ends the search with the best schedule so far.
 
     Guarantees
         No schedule that keeps to the capacity has an objective below `lower_bound` (to rounding);
         the proof shows it.
     """
-    run = _Search(oracle, choose, capacity, steps, progress)
+    run = _Search(oracle, choose, capacity, steps, divide, progress)
     complete = True
     try:
         if columns is not None:
@@ -119,10 +121,11 @@ class _Search:
         choose: Chooser,
         capacity: int | None,
         steps: int,
+        divide: bool,
         progress: Progress | None,
     ) -> None:
         self.oracle, self.choose, self.capacity = oracle, choose, capacity
-        self.progress, self.steps = progress, steps
+        self.progress, self.steps, self.divide = progress, steps, divide
         self.every = oracle.allowed()
         self.best: Settled | None = None
         self.columns: Columns = np.empty(0, dtype=np.intp)
@@ -333,7 +336,7 @@ class _Search:
 
     def _cut(self, dual: Dual, part: _Part) -> Cut | None:
         """Where to cut a part: rows, or the scale, whichever more of the gap is due to."""
-        split = self._disagreement(dual)
+        split = self._disagreement(dual) if self.divide else None
         if not self.oracle.power or self.best is None:
             return split
         best = dual.best
