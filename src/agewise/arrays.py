@@ -31,7 +31,7 @@ def draw_states(cumulative: Array, rng: np.random.Generator) -> NDArray[np.intp]
     >>> draw_states(np.cumsum([[0.0, 1.0, 0.0]] * 3, axis=1), np.random.default_rng(0))
     array([1, 1, 1])
     """
-    return states_at(cumulative, rng.random(cumulative.shape[0]))
+    return states_at(cumulative, rng.random(cumulative.shape[:1]))
 
 
 def states_at(cumulative: Array, shares: Array) -> NDArray[np.intp]:
