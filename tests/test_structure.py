@@ -333,6 +333,76 @@ def test_a_process_told_apart_is_seen(line):
     assert not list(told_apart(ast.parse("MarkovChain(transition, states)")))
 
 
+CHOICES = {
+    "laplace gaussian": ("mechanism/",),
+    "exact own_law any_prior spectral": ("mixing.py",),
+    "plain propagated best": ("learning/learner.py", "problem/problem.py"),
+    "mean histogram statistics ridge logistic": ("learning/",),
+    "client server": ("problem/problem.py",),
+    "formula sharp tight": ("calibration/rules.py",),
+    "independent level measured": ("knowledge/",),
+}
+"""The names of what a problem may choose, and where such a name may be asked for."""
+
+BY_NAME = {
+    "auditing": 19,
+    "calibration": 1,
+    "cli": 11,
+    "explore": 1,
+    "federation": 16,
+    "figures": 1,
+    "fitting": 11,
+    "loss": 3,
+    "paper": 2,
+    "planning": 3,
+    "privacy": 8,
+    "problem": 4,
+    "testing": 1,
+}
+"""Where else something depends on such a name, by part of the package: write lower counts here."""
+
+
+def asked_by_name(tree, path):
+    """Comparisons with the name of a choice, but for those where it is at home."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Compare):
+            continue
+        names = {
+            part.value
+            for side in (node.left, *node.comparators)
+            for part in (side.elts if isinstance(side, ast.Tuple | ast.Set | ast.List) else [side])
+            if isinstance(part, ast.Constant)
+        }
+        for choice, homes in CHOICES.items():
+            if names & set(choice.split()) and not path.startswith(homes):
+                yield node
+
+
+def test_choices_are_asked_what_they_do_not_what_they_are_called():
+    """So that another mechanism, adversary, estimator or learner is one more file."""
+    found = {}
+    for path in modules():
+        part = path.relative_to(PACKAGE)
+        count = len(list(asked_by_name(ast.parse(path.read_text()), str(part))))
+        if count:
+            found[part.parts[0]] = found.get(part.parts[0], 0) + count
+    assert found == BY_NAME
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'problem.noise == "server"',
+        'if target.mechanism != "laplace": pass',
+        'problem.mixing in ("exact", "spectral")',
+    ],
+)
+def test_a_choice_that_is_asked_by_name_is_seen(line):
+    assert len(list(asked_by_name(ast.parse(line), "planning/plan.py"))) == 1
+    assert not list(asked_by_name(ast.parse('named("server")'), "planning/plan.py"))
+    assert not list(asked_by_name(ast.parse('kind == "gaussian"'), "mechanism/gaussian.py"))
+
+
 @functools.cache
 def parsed(path):
     return ast.parse((ROOT / path).read_text(encoding="utf-8"))

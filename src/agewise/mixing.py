@@ -65,6 +65,16 @@ class Mixing:
     prior: Prior = "own"
 
     @property
+    def takes_stated_law(self) -> bool:
+        """Whether the adversary's prior at collection is the law that a client states."""
+        return self.prior == "stated"
+
+    @property
+    def takes_process_law(self) -> bool:
+        """Whether it is the law of the process itself."""
+        return self.prior == "own"
+
+    @property
     def allows_tight(self) -> bool:
         """Whether the laws that `tight` calibration works with are those of the adversary."""
         return self.sharpness == "rows"
@@ -247,7 +257,7 @@ def delta_table(
     """
     one_of("method", method, ("exact", "own_law", "any_prior"))
     chains, prior = checked_batch(transitions, laws)
-    if method == "own_law" and prior is None:
+    if MIXINGS[method].takes_stated_law and prior is None:
         raise InvalidInput("laws", None, "one law a chain, with method own_law")
     asked = _checked_ages(ages).ravel()
     distinct, place = np.unique(asked, return_inverse=True)

@@ -13,7 +13,7 @@ from agewise.calibration.rules import Noise, method_of, rule_of
 from agewise.calibration.tables import Part, SlotTable, calibrate, told_apart
 from agewise.learning import Estimator, Learner, Mean, Trained, release_step, release_table
 from agewise.mechanism import MECHANISMS
-from agewise.mixing import Method
+from agewise.mixing import MIXINGS, Method
 from agewise.privacy.continual import per_release_epsilon
 from agewise.problem import Client, Problem, Target
 
@@ -33,7 +33,7 @@ def slot_table(client: Client, problem: Problem, slots: Sequence[int] | None = N
 def adversary(client: Client, mixing: Method) -> tuple[Method, Array | None]:
     """The method by which Δ is computed for a client, and the law that it takes as known."""
     method = method_of(client, mixing)
-    return method, np.asarray(client.law) if method == "own_law" else None
+    return method, np.asarray(client.law) if MIXINGS[method].takes_stated_law else None
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def outside_terms(
     mechanism = MECHANISMS[target.mechanism]
     reach, failure = np.asarray(sensitivity), np.asarray(known.classical_delta)
     allowed = known.classical_epsilon
-    if target.lasting and target.mechanism == "laplace":
+    if target.lasting and not MECHANISMS[target.mechanism].approximate:
         allowed = per_release_epsilon(
             client.process,
             target.every or 1,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
 from agewise.learning import mean_rounding
+from agewise.mechanism import MECHANISMS
 from agewise.mechanism.gaussian import largest_mu
 from agewise.mixing import MIXINGS, Aged, Method
 from agewise.privacy.ageing import (
@@ -104,7 +105,7 @@ def classical_failures(failure: float, deltas: Array) -> Array:
 
 def method_of(client: Client, mixing: Method) -> Method:
     """The method by which Δ is computed: a client without a stated law has its process's own."""
-    return "exact" if mixing == "own_law" and client.law is None else mixing
+    return "exact" if MIXINGS[mixing].takes_stated_law and client.law is None else mixing
 
 
 class Formula:
@@ -347,10 +348,11 @@ SHARP_APPROXIMATE = SharpApproximate()
 
 def rule_of(target: Target) -> Formula:
     """The rule by which a target is met."""
+    approximate = MECHANISMS[target.mechanism].approximate
     if target.lasting:
-        return CONTINUAL if target.mechanism == "laplace" else APPROXIMATE_ROUNDS
+        return APPROXIMATE_ROUNDS if approximate else CONTINUAL
     if target.calibration == "formula":
         return FORMULA
-    if target.mechanism != "laplace":
+    if approximate:
         return SHARP_APPROXIMATE if MIXINGS[target.mixing].sharpness == "rows" else FORMULA
     return TIGHT if target.calibration == "tight" else SHARP

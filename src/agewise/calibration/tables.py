@@ -23,6 +23,7 @@ from agewise.learning import (
     Learner,
     Trained,
     guarded_sensitivities,
+    moves_records,
     sensitivities,
     under_levels,
 )
@@ -148,7 +149,7 @@ class SlotTable:
     def release_rows(self) -> Array:
         """What each state of a record contributes, of the distinct ages."""
         values = self.learner.table(self.client.process.states)
-        if self.estimator != "propagated":
+        if not moves_records(self.estimator):
             return frozen(np.repeat(values[None], len(self._distinct[0]), axis=0))
         each = np.repeat(values[..., None], len(self.kernel_rows), axis=2)
         moved = product(np.ascontiguousarray(np.moveaxis(self.kernel_rows, 0, -1)), each)
@@ -189,7 +190,7 @@ class Part:
         self.epsilons = np.array([targets[place].epsilon for place in self.members.tolist()])
         self.samples = np.array([client.samples for client in self.clients])
         self.records = np.array([client.records for client in self.clients])
-        self.moved = estimator == "propagated"
+        self.moved = moves_records(estimator)
         self.trained = learner if isinstance(learner, Trained) else None
         self.processes = [client.process for client in self.clients]
         stated = [None if one.law is None else np.asarray(one.law) for one in self.clients]

@@ -115,7 +115,7 @@ def print_result(result: RunResult, rehearsal: Estimate | None, source: str | No
     ]
     if result.realised_loss is not None:
         facts.append(("this run", f"{result.realised_loss:.6g}{square}"))
-    if made.problem.known.kind == "measured":
+    if not made.problem.known.drawable:
         facts.append(("not rehearsed", NOT_REHEARSED))
     if rehearsal is not None:
         promised = result.plan.gap

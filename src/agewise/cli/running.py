@@ -269,7 +269,7 @@ def _refuse_few(repetitions: int | None) -> None:
 
 
 def _refuse_repetitions(problem: Problem, repetitions: int | None) -> None:
-    if repetitions and problem.known.kind == "measured":
+    if repetitions and not problem.known.drawable:
         raise InvalidInput("--repetitions", repetitions, "0 for this plan", NOT_REHEARSED)
 
 
@@ -352,7 +352,7 @@ def _rehearsal(result: RunResult, repetitions: int | None) -> Estimate | None:
     if repetitions is None:
         known = result.realised_loss is not None and clients <= REHEARSED
         repetitions = max(100, 3_000 // clients) if known else 0
-    if repetitions == 0 or result.plan.problem.known.kind == "measured":
+    if repetitions == 0 or not result.plan.problem.known.drawable:
         return None
     try:
         with progress_bar("rehearsing with the stand-in") as advance:

@@ -18,6 +18,7 @@ from agewise.explore.choices import Choices
 from agewise.federation import run, run_rounds
 from agewise.federation.journal import STATEMENT
 from agewise.fitting.report import Fit
+from agewise.mechanism import MECHANISMS
 from agewise.planning import Plan, plan, price
 from agewise.planning.promise import epsilon_after
 from agewise.privacy import Ageing
@@ -162,7 +163,7 @@ class Model:
         """ε over time of the chosen plan; refuse it where that is not worked out."""
         made = self.plan(choices)
         problem = made.problem
-        if problem.mechanism != "laplace":
+        if MECHANISMS[problem.mechanism].approximate:
             raise InvalidInput(
                 "mechanism", problem.mechanism, "laplace, for ε over time of both promises"
             )

@@ -74,7 +74,7 @@ def loss_picture(curve: Curve, epsilon: float, plan: Plan, planned: bool, width:
         "mean that it knows. Classical, fresh: no ageing, each client's noise for ε, and the "
         "server makes the best estimate from that and what it knows."
     )
-    if plan.problem.noise == "server":
+    if plan.problem.server_adds_noise:
         caption = caption.replace("each client's noise for ε", "noise drawn once for ε")
     rows = tuple(
         (f"{o.epsilon:g}", f"{o.gap:.6g}", f"{o.classical_fresh:.6g}", f"{o.nothing_collected:.6g}")

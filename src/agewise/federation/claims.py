@@ -48,7 +48,7 @@ def refuse_claims(
     if upload.mechanism != problem.mechanism:
         raise BadMessage("false claim", f"{upload.mechanism} noise")
     _refuse_failures(upload, problem.delta or 0.0)
-    least = 1 - (ROOM if problem.mechanism == "laplace" else SEARCHED)
+    least = 1 - (SEARCHED if MECHANISMS[problem.mechanism].approximate else ROOM)
     same = upload.noise_scale <= issued.noise_scale * (1 + ROOM)
     reach = math.inf
     if upload.noise_scale:

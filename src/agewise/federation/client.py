@@ -337,7 +337,7 @@ def release_event(profile: Profile, order: Order, terms: Terms, noised: Noised) 
 
 def _metric(terms: Terms) -> tuple[tuple[float, ...], ...] | None:
     """The share of ε that tells each two states apart; None where only ε is known."""
-    if terms.target.mechanism != "laplace" or terms.guard.size == 0:
+    if MECHANISMS[terms.target.mechanism].approximate or terms.guard.size == 0:
         return None
     shares = release_losses(1.0, terms.client.process.states, terms.guard)
     return tuple(tuple(row) for row in shares.tolist())

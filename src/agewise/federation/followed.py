@@ -21,9 +21,9 @@ def carried_out(
     if planned == followed and not plan.unheard:
         return plan
     promised = None
-    if problem.noise == "server":
+    if problem.server_adds_noise:
         promised = {c.name: received[c.name][0].noise_scale for c in clients}
-    if problem.estimator == "best":  # it still estimates the mean of all
+    if problem.uses_knowledge:  # it still estimates the mean of all
         slots = [followed.get(name, slot) for name, slot in planned.items()]
         silent = [name for name in planned if name not in followed]
         if problem.capacity is not None and max(Counter(slots).values()) > problem.capacity:

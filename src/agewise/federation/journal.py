@@ -58,7 +58,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             self = cls(path)
             self.write(PLAN, plan.to_json())
-            if plan.problem.noise == "server":  # before the settings: without them, no run
+            if plan.problem.server_adds_noise:  # before the settings: without them, no run
                 self.draw(settings).open(plan)
             self._open()
             try:

@@ -66,7 +66,7 @@ def run_locally(
 ) -> RunResult:
     """Run a plan in this process. See `agewise.run`."""
     refuse_stand_in(rng is not None, sources)
-    if sources is not None and folder is None and plan.problem.noise == "server":
+    if sources is not None and folder is None and plan.problem.server_adds_noise:
         raise InvalidInput(
             "folder",
             "None",
@@ -107,7 +107,7 @@ def resume_locally(
                 "the sources that the run was begun with, and only then",
             )
         run = LocalRun(plan, settings, sources, place)
-        if plan.problem.noise == "server":
+        if plan.problem.server_adds_noise:
             place.draw(settings).refuse_unopened()
         place.rebuild(run.server, settings)
         run.refuse_other_uploads()

@@ -73,7 +73,7 @@ class LocalRounds:
         sources = self.records(before)
         if (folder / SETTINGS).exists():
             return resume_locally(folder, sources=sources, watch=watch)
-        if self.plan.problem.noise == "server":
+        if self.plan.problem.server_adds_noise:
             self._refuse_forgotten(folder, settings.run)
         settings = replace(settings, ledgers=self.ledgers, readings=None, own_sources=True)
         run = LocalRun(plan, settings, sources, None)

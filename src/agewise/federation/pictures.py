@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from agewise.arrays import Array
 from agewise.learning import Ridge, RidgeModel
 from agewise.loss.training import is_trained
+from agewise.mechanism import MECHANISMS
 from agewise.report.drawing import (
     COLOURS,
     MOST_ROWS,
@@ -112,7 +113,7 @@ def rounds_figure(result: RoundsResult) -> Figure:
             classical = [one.classical or 0.0 for one in rounds]
             spent.plot(numbers, classical, color=COLOURS[1], label="classical sum, worst")
             spent.plot(numbers, aged, color=COLOURS[0], label=f"ε ({problem.promise}), worst")
-            if problem.promise != "every_moment" and problem.mechanism == "laplace":
+            if problem.promise != "every_moment" and not MECHANISMS[problem.mechanism].approximate:
                 when, about = zip(*result.moments(), strict=True)
                 label = "ε (every moment), as planned"
                 spent.plot(when, about, color=COLOURS[2], linestyle="--", label=label)

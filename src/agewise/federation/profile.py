@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from agewise.arrays import Array
-from agewise.calibration import calibrate
+from agewise.calibration import adversary, calibrate
 from agewise.checks import positive
 from agewise.errors import AgewiseError
 from agewise.federation.messages import Order
 from agewise.knowledge import Levels
-from agewise.learning import Estimator, Learner
+from agewise.learning import Estimator, Learner, moves_records
 from agewise.mechanism import Kind
 from agewise.mixing import Method
 from agewise.privacy.account import Policy
@@ -115,13 +115,12 @@ class Profile:
     @property
     def law(self) -> Array | None:
         """The law that an adversary is taken to know, where that is the client's own."""
-        stated = self.mixing == "own_law" and self.client.law is not None
-        return np.asarray(self.client.law) if stated else None
+        return adversary(self.client, self.mixing)[1]
 
     @property
     def method(self) -> Method:
         """The mixing that totals are reckoned with."""
-        return "exact" if self.mixing == "own_law" and self.client.law is None else self.mixing
+        return adversary(self.client, self.mixing)[0]
 
     def refuse_other(self, order: Order) -> None:
         """Raise if an order is for another aggregation or another way of averaging than its own."""
@@ -198,7 +197,7 @@ def _affordable(client: Client, problem: Problem) -> float | None:
     last = problem.aggregate_at
     target = problem.target_of(client)
     # Older data never afford less, unless what is released changes with its age.
-    slots = range(1, last + 1) if problem.estimator == "propagated" else [1]
+    slots = range(1, last + 1) if moves_records(problem.estimator) else [1]
     slots = sorted({1, last}) if target.level else slots
     found = calibrate([client], [target], problem.learner, problem.estimator, slots, last)
     most = float(found.classical_epsilon.max())

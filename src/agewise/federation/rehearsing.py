@@ -43,7 +43,7 @@ def rehearse(
     generator = generator_or_fresh(rng)
     as_plan(plan)
     count = whole("repetitions", repetitions, 2, MOST_REPETITIONS)
-    if plan.problem.known.kind == "measured":
+    if not plan.problem.known.drawable:
         raise InvalidInput("plan", "with measured knowledge", "none, or levels", NOT_REHEARSED)
     refuse_many_records(plan.problem)
     losses = np.empty(count)

@@ -21,6 +21,7 @@ from agewise.federation.messages import Upload
 from agewise.federation.rewriting import rewritten
 from agewise.federation.server import Server
 from agewise.federation.settings import Settings
+from agewise.mixing import MIXINGS
 from agewise.planning import Plan
 from agewise.privacy.account import Event, now
 from agewise.privacy.accounts import Accounts, holds_many
@@ -107,7 +108,7 @@ def _carried(account: Ledger, one: _Proof) -> Any:
     problem, process, method = one.server.first_plan.problem, one.client.process, one.upload.mixing
 
     def check(known: Sequence[Event], new: Event) -> str:
-        if problem.rounds == 1 or not process.markov or method == "own_law":
+        if problem.rounds == 1 or not process.markov or MIXINGS[method].takes_stated_law:
             return ""
         account.keep(process)
         after = standing_after(known, new, process, method)

@@ -222,7 +222,7 @@ def conclude(
     `source` gives a client's records, for the realised loss; None where they are not to be had.
     `draw` adds the noise, where the server does that.
     """
-    if place is not None and server.first_plan.problem.noise == "server":
+    if place is not None and server.first_plan.problem.server_adds_noise:
         place.sync()
     try:
         outcome = server.finish(draw)
@@ -291,7 +291,7 @@ def _realised(
 ) -> float | None:
     """The squared distance of the model to what it estimates, where that is known."""
     problem = server.first_plan.problem
-    if problem.known.kind == "measured":
+    if not problem.known.drawable:
         return None  # of measured knowledge there are no records to draw
     trained = is_trained(problem)
     if trained and problem.rounds != 1:

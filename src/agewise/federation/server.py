@@ -252,17 +252,17 @@ class Server:
         slots = self.received.collected()
         followed = carried_out(self.plan, self.first_plan.problem, here, shares, self.received)
         names, due = tuple([client.name for client in here]), None
-        if first.noise == "server":
+        if first.server_adds_noise:
             if draw is None:
                 raise InvalidInput("draw", "none", "one, where the server adds the noise")
             due = self._sum(followed, [self.received[name][0] for name in names])
             aggregate = draw(due)
-        elif first.estimator == "best":
+        elif first.uses_knowledge:
             aggregate = best_estimate(followed, names, self.received.values_of(names))
         else:
             aggregate = weighted_mean(shares, self.received.values_of(names))
         weighed = dict(zip(names, shares, strict=True))
-        if first.estimator == "best":
+        if first.uses_knowledge:
             slots = {one.client: one.collect_at for one in followed.assignments}
             weighed = dict(zip(slots, first.weights.tolist(), strict=True))
         return Outcome(

@@ -311,7 +311,7 @@ def state_privacy(
     `members` are all its clients, those too that it was replanned without.
     """
     problem = plan.problem
-    noised = problem.noise == "client"
+    noised = not problem.server_adds_noise
     clients = {client.name: client for client in members}
 
     def row(upload: Upload, in_time: bool) -> ClientStatement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,16 @@ class Knowledge(Protocol):
         """Its name in scenarios."""
         ...
 
+    @property
+    def shared(self) -> bool:
+        """Whether it says that clients have something in common."""
+        ...
+
+    @property
+    def drawable(self) -> bool:
+        """Whether records can be drawn from it: not where only moments of them are known."""
+        ...
+
     def __hash__(self) -> int: ...
 
     def check(self, clients: Sequence[str], aggregate_at: int, states: Array, width: int) -> None:
@@ -58,6 +68,8 @@ class Independent:
     """Records are independent and follow the clients' known laws; nothing is shared."""
 
     kind: Literal["independent"] = "independent"  #: its name in scenarios
+    shared: ClassVar[bool] = False
+    drawable: ClassVar[bool] = True
 
     def check(self, clients: Sequence[str], aggregate_at: int, states: Array, width: int) -> None:
         """Nothing can be wrong with it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,6 +131,8 @@ class Levels:
 
     levels: tuple[Level, ...]  #: one or more
     kind: Literal["level"] = "level"  #: its name in scenarios
+    shared: ClassVar[bool] = True
+    drawable: ClassVar[bool] = True
 
     def check(self, clients: Sequence[str], aggregate_at: int, states: Array, width: int) -> None:  # noqa: ARG002
         """Refuse loadings for another number of clients, and correlations of too few slots."""

@@ -73,6 +73,8 @@ class Measured:
     assumes: OneLine = ""
     """What that takes for granted."""
     kind: ClassVar[str] = "measured"
+    shared: ClassVar[bool] = True
+    drawable: ClassVar[bool] = False
 
     @staticmethod
     def called(name: str, given: Mapping[str, Any]) -> str:  # noqa: ARG004

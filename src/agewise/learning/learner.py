@@ -19,6 +19,12 @@ Estimator = Literal["plain", "propagated", "best"]
 ESTIMATORS: tuple[str, ...] = get_args(Estimator)
 """The names of all estimators."""
 
+
+def moves_records(estimator: str) -> bool:
+    """Whether clients move their records forward to the aggregation slot, each by its process."""
+    return estimator == "propagated"
+
+
 _ULP = float(np.finfo(float).eps)
 
 
@@ -91,7 +97,7 @@ def release_step(learner: Learner, estimator: Estimator, samples: int) -> float:
 
     0 where there is none: records that are moved forward in time are no longer whole.
     """
-    return 1 / samples if getattr(learner, "whole", False) and estimator != "propagated" else 0.0
+    return 1 / samples if getattr(learner, "whole", False) and not moves_records(estimator) else 0.0
 
 
 @runtime_checkable
@@ -131,7 +137,7 @@ def release_table(
     """
     one_of("estimator", estimator, ESTIMATORS)
     table = learner.table(process.states)
-    if estimator == "propagated":
+    if moves_records(estimator):
         return process.kernel(collect_at, aggregate_at) @ table
     return table
 
@@ -152,7 +158,7 @@ def guard_table(
     if not isinstance(learner, Trained):
         return release_table(learner, process, collect_at, aggregate_at, estimator)
     half, mixed = learner.reach(norm) / 2, np.eye(process.states.size)
-    if estimator == "propagated":
+    if moves_records(estimator):
         mixed = process.kernel(collect_at, aggregate_at)
     return np.asarray(half * mixed)
 

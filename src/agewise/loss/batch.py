@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from agewise.arrays import Array
 from agewise.checks import finite_array, one_of, positive, whole
 from agewise.errors import InvalidInput
-from agewise.learning import Estimator
+from agewise.learning import Estimator, moves_records
 from agewise.mechanism import Laplace
 from agewise.mixing import MIXINGS, Method, ageing, checked_batch
 from agewise.privacy.ageing import ROWS_OFF, hockey_sticks, sharp_inverse
@@ -62,7 +62,7 @@ def chain_tables(
         raise InvalidInput("samples", f"of shape {counts.shape}", f"{clients} numbers, 1 or more")
     last, target = whole("aggregate_at", aggregate_at, 1), positive("epsilon", epsilon)
     share = counts / counts.sum() if weights is None else finite_array("weights", weights, "shares")
-    if mixing == "own_law" and given is None:
+    if MIXINGS[mixing].takes_stated_law and given is None:
         raise InvalidInput("laws", None, "one law per chain, with mixing own_law")
     if share.shape != (clients,):
         raise InvalidInput("weights", f"of shape {share.shape}", f"{clients} numbers")
@@ -125,7 +125,7 @@ def _moments(
     `later` `[S, 2, m]` are E[z] and E[z²] at aggregation, given each state.
     """
     moved, square = later.swapaxes(0, 1)
-    if estimator == "propagated":  # off by nothing on average, whatever was collected
+    if moves_records(estimator):  # off by nothing on average, whatever was collected
         return moved, np.zeros(moved.shape[1]), (law * (square - moved**2)).sum(axis=0)
     off = values[:, None] - moved
     mean = (law * off).sum(axis=0)

@@ -67,7 +67,7 @@ def estimator_of(
     more than their target needs. `alone`: of a round by itself, where clients take turns.
     """
     columns = np.asarray(slots) - 1
-    if problem.estimator == "best":
+    if problem.uses_knowledge:
         known = known_at(problem, columns, alone=alone)
         return best_of(problem, known, columns, unheard, promised or {})
     gains = np.repeat(problem.weights[:, None], problem.width, axis=1)
@@ -80,7 +80,7 @@ def estimator_of(
         gap = float(tables.u[row, columns].sum() + np.square(bias).sum())
         slots_of = tables.rows.each(tables.slots)
     draw = None
-    if problem.noise == "server":
+    if problem.server_adds_noise:
         needs = needed_scales(problem, slots_of, columns, promised or {})
         draw = float((problem.weights * needs).max())
         gap += one_draw_of(problem) * draw**2
@@ -123,7 +123,7 @@ def levels_left(problem: Problem, ages: ArrayLike) -> tuple[float, float]:
     tables, places = known.gains, known.places(columns)
     level = tables.common.sum(axis=0)
     before = float(np.square(level).sum())
-    if problem.noise == "server":
+    if problem.server_adds_noise:
         estimate = estimator_of(problem, (columns + 1).tolist())
         rows, gains = np.arange(len(columns)), estimate.gains
         moved = (gains[..., None] * tables.heard[rows, places]).sum(axis=0)
@@ -152,7 +152,7 @@ def rehearsed_gaps(problem: Problem, slots: Sequence[int]) -> list[float]:
     scales = problem.weights * np.array(
         [table.scale[t] for table, t in zip(tables.slots, columns.tolist(), strict=True)]
     )
-    if problem.noise == "server":
+    if problem.server_adds_noise:
         scales = scales.max(keepdims=True)
     for one in rehearsals(problem):
         own = training_tables(problem, tables.slots, [one])
@@ -172,7 +172,7 @@ def best_of(
     """Return the best linear estimate at these columns of the tables."""
     tables, places = heard_tables(problem, known, unheard), known.places(columns)
     draw, noise = None, 0.0
-    if problem.noise == "server":
+    if problem.server_adds_noise:
         needs = needed_scales(problem, known.slots, columns, promised)
         power = one_draw_of(problem)
         single, draw = gains_of_one_draw(collapsed(tables), places, needs, power)
@@ -234,7 +234,7 @@ def coordinate_gaps(problem: Problem, ages: ArrayLike, unheard: Collection[str] 
         own = own + weight**2 * known.target_variance[slot] - together + gain**2 * loud
         bias = bias + gain * known.mean[slot] - weight * known.target_mean[slot]
         shared = shared + gain[:, None] * known.factors[slot] - weight * known.target_factors
-    off = 0.0 if problem.estimator == "best" else np.square(bias)  # the offset takes the bias away
+    off = 0.0 if problem.uses_knowledge else np.square(bias)  # the offset takes the bias away
     return np.asarray(own + off + np.square(shared).sum(axis=-1))
 
 
@@ -249,7 +249,7 @@ def accuracy_of(
         return None
     _, columns = schedule_cells(problem, ages)
     estimate = estimator_of(problem, (columns + 1).tolist(), unheard)
-    best = problem.estimator == "best"
+    best = problem.uses_knowledge
     slots = known_tables(problem).slots if best else cost_tables(problem).slots
     variance, gains, width = MECHANISMS[problem.mechanism].variance, estimate.gains, problem.width
     if estimate.draw is None:
@@ -257,7 +257,7 @@ def accuracy_of(
         noise = np.asarray(np.square(gains).T @ variance(scales))
     else:
         noise = np.full(width, float(variance(np.asarray(estimate.draw))))
-    if problem.known.kind != "independent":
+    if problem.known.shared:
         return Accuracy(noise, np.diag(coordinate_gaps(problem, ages, unheard)))
     error, bias = np.diag(noise), np.zeros(width)
     parts = zip(problem.clients, problem.weights, gains, slots, columns.tolist(), strict=True)

@@ -130,6 +130,6 @@ def _classical_training(problem: Problem) -> float:
         )
         needs.append(terms(client, share, problem.learner, "plain", last, last).scale)
     scales = problem.weights * np.array(needs)
-    if problem.noise == "server":
+    if problem.server_adds_noise:
         scales = scales.max(keepdims=True)
     return noise_counts(problem) * float(mechanism.variance(scales).sum())

@@ -71,7 +71,7 @@ def rows_of(problem: Problem) -> Rows:
     few = len(each.row) < COUNTED or problem.capacity is not None
     if few or is_trained(problem) or not _are_simple(problem):
         return each
-    if problem.estimator != "best" and problem.known.kind != "independent":
+    if not problem.uses_knowledge and problem.known.shared:
         return each
     weights, weight = np.unique(problem.weights, return_inverse=True)
     both = told_of(problem).kind * len(weights) + weight
@@ -153,10 +153,10 @@ def _cost_tables(problem: Problem, own: bool) -> CostTables:
         raise InvalidInput(
             "epsilon", problem.epsilon, "a target that finite noise can meet", "Raise epsilon."
         )
-    if problem.known.kind != "independent":
+    if problem.known.shared:
         bias, spread = _with_knowledge(problem, bias, spread)
     bias = bias[..., 0] if bias.shape[2] == 1 else bias
-    u = spread.copy() if problem.noise == "server" else spread + noise
+    u = spread.copy() if problem.server_adds_noise else spread + noise
     if isinstance(problem.known, Levels):
         levelled = told_of(problem)
         u = np.where(levelled.worth[levelled.kind], u, np.inf)
@@ -292,7 +292,7 @@ def _known_at(problem: Problem, columns: tuple[int, ...]) -> KnownTables:
     taken = np.array(columns, dtype=np.intp)
     told, rows = told_at(problem, taken), rows_of_each(problem)
     loud = told.moments.variance
-    if problem.noise == "client":
+    if not problem.server_adds_noise:
         first = np.unique(told.kind, return_index=True)[1]
         both = zip(told.clients, told.scale, taken[first].tolist(), strict=True)
         loud = loud + [[noise_power(problem, one, scale[[t]])] for one, scale, t in both]
@@ -341,7 +341,7 @@ def _known_tables(problem: Problem, slots: tuple[int, ...] | None, alone: bool) 
     members = zip(problem.clients, problem.weights, found, lossy, strict=True)
     for client, weight, (table, moments), known in members:
         noise = np.zeros((len(table.scale), 1))
-        if problem.noise == "client":
+        if not problem.server_adds_noise:
             noise = noise_power(problem, client, table.scale)[:, None]
         loud = known.variance + counts * noise
         base.append(weight**2 * known.target_variance.sum(axis=1))
@@ -372,7 +372,7 @@ def _known_tables(problem: Problem, slots: tuple[int, ...] | None, alone: bool) 
 def _are_simple(problem: Problem) -> bool:
     """Whether what is known of a client is what is known of its kind, but for its loadings."""
     return (
-        problem.known.kind != "measured"
+        problem.known.drawable
         and not counts_together(problem.learner)
         and all(client.turn == 1 for client in problem.clients)
     )
@@ -382,7 +382,7 @@ def _simple_tables(problem: Problem, slots: tuple[int, ...] | None, rows: Rows) 
     """`known_tables` of independent records, or such that share levels: as arrays."""
     kinds = told_of(problem, slots)
     loud = kinds.moments.variance
-    if problem.noise == "client":
+    if not problem.server_adds_noise:
         loud = loud + _noise_powers(problem, kinds)[..., None]
     return _gain_tables(problem, kinds, loud, kinds.slots(rows.first), rows)
 

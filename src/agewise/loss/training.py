@@ -20,7 +20,7 @@ import numpy as np
 from agewise.arrays import Array, frozen
 from agewise.calibration import SlotTable
 from agewise.errors import InvalidInput
-from agewise.learning import Logistic, Trained
+from agewise.learning import Logistic, Trained, moves_records
 from agewise.learning.logistic import average_share
 from agewise.problem import Client, Problem
 
@@ -137,7 +137,7 @@ def training_tables(
     several = rehearsals(problem) if known is None else known
     gram = np.mean([one.gram for one in several], axis=0)
     bias = np.concatenate([one.bias for one in several], axis=1) / math.sqrt(len(several))
-    moved = problem.estimator == "propagated"
+    moved = moves_records(problem.estimator)
     rows: dict[int, tuple[Array, Array, Array]] = {}
     for table in slots:
         if id(table) not in rows:

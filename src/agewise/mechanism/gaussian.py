@@ -45,6 +45,7 @@ class Gaussian:
     """
 
     kind: Literal["gaussian"] = "gaussian"
+    approximate: Literal[True] = True
     norm: Literal[2] = 2
     words = "Gaussian noise, drawn by OpenDP"
 

@@ -37,6 +37,7 @@ class Laplace:
     """Laplace noise of one scale on every coordinate, for ℓ1 sensitivities: ε alone, no δ."""
 
     kind: Literal["laplace"] = "laplace"
+    approximate: Literal[False] = False
     norm: Literal[1] = 1
     words = "Laplace noise, drawn by OpenDP"
 

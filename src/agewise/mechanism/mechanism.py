@@ -60,6 +60,11 @@ class Mechanism(Protocol):
         ...
 
     @property
+    def approximate(self) -> bool:
+        """Whether its guarantees need a δ: then no account by pairs of states is kept of it."""
+        ...
+
+    @property
     def norm(self) -> Literal[1, 2]:
         """The norm in which sensitivities are measured."""
         ...

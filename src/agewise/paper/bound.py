@@ -76,9 +76,9 @@ def why_no_bound(problem: Problem) -> InvalidInput | None:
     shared = "level" if problem.level else "knowledge"
     needs: tuple[tuple[str, object, bool, str], ...] = (
         ("learner", problem.learner.kind, problem.learner.kind == "mean", "mean"),
-        ("estimator", problem.estimator, problem.estimator != "best", "plain or propagated"),
-        (shared, "given", problem.known.kind == "independent", "none"),
-        ("noise", problem.noise, problem.noise == "client", "client"),
+        ("estimator", problem.estimator, not problem.uses_knowledge, "plain or propagated"),
+        (shared, "given", not problem.known.shared, "none"),
+        ("noise", problem.noise, not problem.server_adds_noise, "client"),
         ("members", members, members == 1, "1"),
         ("rounds", problem.rounds, problem.rounds == 1, "1"),
         ("promise", problem.promise, problem.promise == "present", "present"),

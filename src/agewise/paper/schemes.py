@@ -14,6 +14,7 @@ from agewise.arrays import Array
 from agewise.checks import positive, several, whole
 from agewise.errors import InvalidInput
 from agewise.loss import CostTables, classical_fresh, cost_tables, nothing_collected
+from agewise.mechanism import MECHANISMS
 from agewise.paper.bound import BOUND_LIMIT, schedule_bounds, why_no_bound
 from agewise.planning.given import problem_of
 from agewise.privacy import aged_epsilon
@@ -119,7 +120,7 @@ def _refuse_others(problem: Problem) -> None:
     """Refuse what the paper's schemes are not about."""
     own = next((c.name for c in problem.clients if c.epsilon is not None), None)
     bad = why_no_bound(problem)
-    if problem.mechanism != "laplace":
+    if MECHANISMS[problem.mechanism].approximate:
         bad = InvalidInput("mechanism", problem.mechanism, "laplace, for the paper's schemes")
     elif own is not None:
         what = f"epsilon of client {own!r}"

@@ -54,8 +54,8 @@ def simulate_gap(
             "none, or levels",
             "There is no law to draw from; a back-test shows what a promise is worth.",
         )
-    alone = problem.estimator != "best" and problem.known.kind == "independent"
-    alone = alone and problem.noise == "client"
+    alone = not problem.uses_knowledge and not problem.known.shared
+    alone = alone and not problem.server_adds_noise
     draw = None if alone else _known_errors(problem, columns)
     tables = cost_tables(problem)
     total, squares, done = 0.0, 0.0, 0

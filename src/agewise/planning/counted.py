@@ -63,7 +63,7 @@ class Counted:
 
 def counted_tables(problem: Problem) -> Counted | None:
     """The tables of a problem by row; None where each client has a row of its own."""
-    if problem.estimator == "best":
+    if problem.uses_knowledge:
         known = shared_tables(problem)
         if known.rows.own:
             return None

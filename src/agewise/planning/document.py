@@ -151,7 +151,7 @@ def _certificate(plan: Plan, proof: Proof, columns: NDArray[np.intp]) -> Certifi
         return _held(check_counted(counted, columns, tree, -math.inf))
     schedule = Schedule(columns, plan.objective, -math.inf, 0, proof=tree)
     told = (plan.collect_at, plan.planned_from, plan.collected)
-    best = problem.estimator == "best"
+    best = problem.uses_knowledge
     slots = known_tables(problem).slots if best else cost_tables(problem).slots
     once = draws_once(problem, slots, plan.promised)
     if best:
@@ -194,7 +194,7 @@ def _collected(names: Any, slots: dict[str, int], first: int | None) -> tuple[st
 
 def _promised(data: Any, problem: Problem, collected: tuple[str, ...]) -> dict[str, float]:
     """What the server's draw was promised to have on the means that had been sent."""
-    names = set(collected) if problem.noise == "server" else set()
+    names = set(collected) if problem.server_adds_noise else set()
     if not isinstance(data, dict) or set(data) != names:
         raise InvalidInput(
             "plan: promised", data, "a noise scale for each client that has collected", REMEDY

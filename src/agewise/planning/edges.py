@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from agewise.mechanism import MECHANISMS
+from agewise.mixing import MIXINGS
 from agewise.planning.plan import Assignment
 from agewise.problem import Problem
 
@@ -21,7 +23,7 @@ def sharp_edges(problem: Problem, assignments: Sequence[Assignment]) -> list[tup
                 "If yesterday's value is as sensitive as today's, use the classical number.",
             )
         )
-    if problem.mixing in ("exact", "spectral") and not measured:
+    if MIXINGS[problem.mixing].takes_process_law and not measured:
         edges.append(
             (
                 "Stationary law or own law",
@@ -29,7 +31,7 @@ def sharp_edges(problem: Problem, assignments: Sequence[Assignment]) -> list[tup
                 "it beforehand. If you cannot say what they know, plan with any_prior.",
             )
         )
-    elif problem.mixing == "own_law":
+    elif MIXINGS[problem.mixing].takes_stated_law:
         edges.append(
             (
                 "Stationary law or own law",
@@ -47,7 +49,7 @@ def sharp_edges(problem: Problem, assignments: Sequence[Assignment]) -> list[tup
             "says are told more about than this ε.",
         )
     )
-    if problem.estimator == "best" or problem.known.kind != "independent":
+    if problem.uses_knowledge or problem.known.shared:
         edges.append(
             (
                 "A promised loss is as true as what it rests on",
@@ -65,7 +67,7 @@ def sharp_edges(problem: Problem, assignments: Sequence[Assignment]) -> list[tup
             "records that are Markov with the process given, and on clients that keep the pace.",
         )
     )
-    if problem.mechanism == "gaussian":
+    if MECHANISMS[problem.mechanism].approximate:
         edges.append(
             (
                 "Gaussian noise has a δ",
@@ -82,7 +84,7 @@ def sharp_edges(problem: Problem, assignments: Sequence[Assignment]) -> list[tup
             "Who sees an upload, and when",
             "Whoever sees an upload before the aggregation slot has data that have aged less: at "
             "worst the classical ε is all that protects them."
-            if problem.noise == "client"
+            if not problem.server_adds_noise
             else "The server sees the clients' means without noise. If that trust is misplaced, "
             "nothing protects them.",
         )

@@ -26,8 +26,8 @@ def can_listen(problem: Problem) -> bool:
     if counts_together(problem.learner):
         return False
     markov = all(client.process.homogeneous is not None for client in problem.clients)
-    known = problem.known.kind in ("independent", "level")
-    return problem.estimator == "best" and problem.noise == "client" and markov and known
+    known = problem.known.drawable
+    return problem.uses_knowledge and not problem.server_adds_noise and markov and known
 
 
 def heard_gap(plan: Plan) -> float | None:

@@ -13,6 +13,7 @@ from agewise.loss.estimator import rehearsed_gaps
 from agewise.loss.gap import nothing_collected
 from agewise.loss.kinds import PASSING, told_of
 from agewise.loss.training import is_trained, rehearsals
+from agewise.mixing import MIXINGS
 from agewise.planning.plan import Assignment
 from agewise.planning.promise import promise_in_words, rounds_in_words
 from agewise.problem import Problem
@@ -43,7 +44,7 @@ def search_notes(
 def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
     """What the ε of a plan rests on, and what it leaves open."""
     notes = [problem.origin] if problem.origin else []
-    if problem.noise == "server":
+    if problem.server_adds_noise:
         notes.append(
             "Every ε is about what is published, by a server that is honest: it sees the clients' "
             "means as they are. If that trust is misplaced, their classical ε is infinite."
@@ -66,19 +67,19 @@ def warnings(problem: Problem, assignments: Sequence[Assignment]) -> list[str]:
             f"{len(rehearsals(problem))} rehearsals; its standard error over them is "
             f"{_rehearsed_error(problem, assignments):.2g}."
         )
-    if problem.estimator == "best" or problem.known.kind != "independent":
+    if problem.uses_knowledge or problem.known.shared:
         notes.append(
             f"The loss is what it is if {problem.known.words()}. Accuracy rests on that; privacy "
             "does not."
         )
     notes += _held_back(problem, assignments)
     notes += _laws_at_collection(problem, assignments)
-    if problem.estimator == "best" and counts_together(problem.learner):
+    if problem.uses_knowledge and counts_together(problem.learner):
         notes.append(
             f"Every number of a client's {problem.learner.kind} statistics has one gain: the best "
             "estimate of those, not of each number by itself."
         )
-    if problem.mixing in ("exact", "spectral"):
+    if MIXINGS[problem.mixing].takes_process_law:
         other = [
             c.name
             for c, a in zip(problem.clients, assignments, strict=True)

@@ -71,7 +71,7 @@ def price(
 
 def _check_promised(problem: Problem, promised: Mapping[str, float]) -> None:
     """Refuse promises to clients that are not there, of no scale, or where nobody draws once."""
-    if problem.noise != "server":
+    if not problem.server_adds_noise:
         raise InvalidInput("promised", "given", "nothing, where each client adds its own noise")
     names = {client.name for client in problem.clients}
     for name, scale in promised.items():
@@ -89,7 +89,7 @@ def check_unheard(problem: Problem, unheard: Sequence[str]) -> None:
             raise InvalidInput("unheard", repr(name), "one of " + ", ".join(names))
     if set(unheard) == set(names):
         raise InvalidInput("unheard", "all clients", "clients of which some still send")
-    if unheard and problem.estimator != "best":
+    if unheard and not problem.uses_knowledge:
         raise InvalidInput(
             "unheard",
             repr(list(unheard)),
@@ -135,7 +135,7 @@ def assemble(
 
     An objective that is NaN is computed: the bound where that was minimised, else the gap.
     """
-    best = problem.estimator == "best"
+    best = problem.uses_knowledge
     told = dict(promised or {})
     estimate = estimator_of(
         problem,

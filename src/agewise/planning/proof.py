@@ -82,13 +82,13 @@ def draws_once(
     clients: NDArray[np.intp] | slice = slice(None),
 ) -> Draw | None:
     """What the means of all `clients`, or some, need of one draw, where the server adds noise."""
-    if problem.noise == "client":
+    if not problem.server_adds_noise:
         return None
     scales = np.stack([table.scale for table in slots])
     if promised:
         for place, client in enumerate(problem.clients):
             scales[place] = np.maximum(scales[place], promised.get(client.name, 0.0))
-    if problem.estimator != "best":
+    if not problem.uses_knowledge:
         scales = scales * problem.weights[clients, None]
     return Draw(scales, one_draw_of(problem))
 

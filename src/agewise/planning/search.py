@@ -78,7 +78,7 @@ def plan(
     if counted is not None:
         both = search_counted(counted, keep_best=keep_best, progress=progress)
         return assemble(problem, both[0], method, both[1])
-    if problem.estimator == "best" and method != "random":
+    if problem.uses_knowledge and method != "random":
         return _with_gains(problem, method, progress)
     tables = cost_tables(problem)
     clients, slots = tables.u.shape
@@ -145,7 +145,7 @@ def replan(
         )
     if problem.rounds != 1:
         return postpone(current, first, slots, gone)
-    if problem.estimator == "best":
+    if problem.uses_knowledge:
         return _again_with_gains(current, first, slots, gone, progress)
     kept = [c for c in problem.clients if c.name not in gone]
     if gone and kept and kept[0].weight is not None:
@@ -196,7 +196,7 @@ def _refuse_useless_levels(problem: Problem) -> None:
 
 def _promised(current: Plan, collected: Iterable[str]) -> dict[str, float]:
     """The noise that the server's one draw has been promised to have on clients' means."""
-    if current.problem.noise == "client":
+    if not current.problem.server_adds_noise:
         return {}
     ordered = {one.client: one.noise_scale for one in current.assignments}
     return {name: current.promised.get(name, ordered[name]) for name in collected}

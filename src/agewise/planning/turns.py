@@ -102,7 +102,7 @@ def postpone(
     Nobody else moves: from round to round a client may come later but not sooner, or two of its
     releases would be closer than its rule allows.
     """
-    problem, best = plan.problem, plan.problem.estimator == "best"
+    problem, best = plan.problem, plan.problem.uses_knowledge
     slots = {one.client: one.collect_at for one in plan.assignments}
     silent = [name for name in slots if name in plan.unheard or (best and name in lost)]
     gone = {*silent, *collected, *lost}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from agewise.errors import InvalidInput
-from agewise.mixing import Method
+from agewise.mixing import MIXINGS, Method
 from agewise.privacy.composition import Total
 from agewise.privacy.continual import Promise, per_release_epsilon
 from agewise.privacy.events import ROOM, BudgetExceeded, Event, Policy, now
@@ -184,7 +184,7 @@ def _enforce_ever(
                 largest = np.maximum(largest, losses_of(event, process))
             else:
                 outside += event.classical_epsilon
-    how: Method = "any_prior" if method == "own_law" else method
+    how: Method = "any_prior" if MIXINGS[method].takes_stated_law else method
     bound = every_moment(process, every, largest, how) + outside
     if new.fingerprint != process.fingerprint or new.delta > 0:
         bound = math.inf

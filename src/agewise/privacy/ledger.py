@@ -15,7 +15,7 @@ from dataclasses import replace
 from numpy.typing import ArrayLike
 
 from agewise.errors import InvalidInput
-from agewise.mixing import Method
+from agewise.mixing import MIXINGS, Method
 from agewise.privacy.account import enforce, total_of
 from agewise.privacy.carried import Carried, text_of
 from agewise.privacy.composition import Total
@@ -39,7 +39,8 @@ __all__ = ["Ledger", "LedgerDamaged", "account_after", "carries"]
 
 def carries(policy: Policy, process: Process, method: Method, law: ArrayLike | None) -> bool:
     """Whether rows carry their account on: with a promise, where the process gives credit."""
-    return policy.promise is not None and law is None and process.markov and method != "own_law"
+    lasts = process.markov and not MIXINGS[method].takes_stated_law
+    return policy.promise is not None and law is None and lasts
 
 
 def account_after(

@@ -16,7 +16,7 @@ import numpy as np
 
 from agewise.arrays import Array
 from agewise.checks import parse_json
-from agewise.mixing import Method
+from agewise.mixing import MIXINGS, Method
 from agewise.privacy.composition import Release
 from agewise.privacy.events import ROOM, Event
 from agewise.privacy.gaps import Between
@@ -134,7 +134,7 @@ def standing_of(known: Sequence[Event], process: Process, method: Method) -> Sta
     None where nothing can be carried on: `own_law` states the law of each collection by itself, and
     a law that is known lag by lag only gives several releases no credit for ageing.
     """
-    if not process.markov or method == "own_law":
+    if not process.markov or MIXINGS[method].takes_stated_law:
         return None
     last = Standing.read(known[-1].account) if len(known) else None
     if last is not None and last.is_of(process, method):

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from agewise.arrays import Array
 from agewise.errors import InvalidInput
 from agewise.mechanism.gaussian import ROOM
-from agewise.mixing import Method, slot_delta
+from agewise.mixing import MIXINGS, Method, slot_delta
 from agewise.privacy.ageing import aged_epsilon
 from agewise.privacy.composition import Losses, Release, Total, composed, composed_totals
 from agewise.privacy.continual import LONGEST_GAP, Promise, rule_bound
@@ -172,7 +172,7 @@ def totals_about(
     strange = [event for event in counted if event.fingerprint != process.fingerprint]
     other = math.fsum(event.classical_epsilon for event in strange)
     failing = math.fsum(event.delta for event in strange)
-    if method == "own_law" and len(counted) > 1:
+    if MIXINGS[method].takes_stated_law and len(counted) > 1:
         method, law = "any_prior", None
     releases = [
         Release(

@@ -13,6 +13,7 @@ from agewise.checks import refuse_size
 from agewise.errors import InvalidInput, named
 from agewise.knowledge import Independent, Levels, Measured
 from agewise.learning import Trained, counts_together
+from agewise.mechanism import MECHANISMS
 from agewise.mixing import MIXINGS
 from agewise.privacy.continual import check_lasting
 
@@ -51,7 +52,7 @@ def _states(p: Any) -> set[tuple[float, ...]]:
 
 
 LASTING = Trait("{lasting}", lambda p: p.rounds != 1 or p.promise != "present")
-APPROXIMATE = Trait("Gaussian noise", lambda p: p.mechanism == "gaussian")
+APPROXIMATE = Trait("Gaussian noise", lambda p: MECHANISMS[p.mechanism].approximate)
 LOOSE = Trait("mixing {p.mixing!r}", lambda p: not MIXINGS[p.mixing].allows_tight)
 LEVEL = Trait("a level", lambda p: p.level)
 MEASURED = Trait("measured knowledge", lambda p: p.knowledge is not None)
@@ -240,7 +241,7 @@ def _lasting(p: Any) -> Iterator[InvalidInput]:
         if p.rounds != 1 and p.every is not None and p.every % client.process.day:
             allowed = f"a multiple of {client.process.day} slots: whole days of the process"
             yield InvalidInput("every", p.every, allowed)
-        if client.law is not None and (p.rounds != 1 or p.mixing == "own_law"):
+        if client.law is not None and (p.rounds != 1 or MIXINGS[p.mixing].takes_stated_law):
             yield InvalidInput(
                 f"law of client {client.name!r}",
                 "stated",

@@ -221,6 +221,16 @@ class Problem:
         numbers: dict[Any, int] = {}
         return [numbers.setdefault(likeness(client), len(numbers)) for client in self.clients]
 
+    @property
+    def server_adds_noise(self) -> bool:
+        """Whether noise is added once, by the server, to means that it sees as they are."""
+        return self.noise == "server"
+
+    @property
+    def uses_knowledge(self) -> bool:
+        """Whether the server weighs what it receives against what it knows."""
+        return self.estimator == "best"
+
     @cached_property
     def width(self) -> int:
         """How many numbers a release has."""

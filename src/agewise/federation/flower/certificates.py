@@ -92,7 +92,7 @@ def make_certificates(place: Path, host: str) -> None:
 
 def refuse_plain_text(problem: Problem, tls: bool) -> None:
     """Refuse to send means without noise over a connection that others can read."""
-    if problem.noise == "server" and not tls:
+    if problem.server_adds_noise and not tls:
         raise InvalidInput(
             "noise",
             "'server' without TLS",

@@ -157,7 +157,7 @@ def follow(
 
 def _take_over(server: Server, found: Published, draw: OneDraw) -> None:
     """Feed a server with all that reached the ServerApp's; refuse a result that is not its."""
-    once = server.first_plan.problem.noise == "server"
+    once = server.first_plan.problem.server_adds_noise
     try:
         for entry in found.journal:
             server.feed(entry)

@@ -192,7 +192,7 @@ class PlanHelper:
         keyed: Mapping[str, int] | None = None,
         before: int | None = None,
     ) -> None:
-        if plan.problem.noise == "server":
+        if plan.problem.server_adds_noise:
             raise InvalidInput(
                 "plan",
                 "with noise by the server",

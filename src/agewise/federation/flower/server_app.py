@@ -43,7 +43,7 @@ def carry_out(grid: Grid, plan: Plan, settings: FlowerSettings, publisher: Publi
     server = Server(plan, settings.run, settings.on_missing, private=settings.private)
     log(INFO, "agewise: steps and result of run %s go to %s", server.run, publisher.folder)
     draw = publisher.draw(server.run, None if settings.private else settings.seed)
-    once = plan.problem.noise == "server"
+    once = plan.problem.server_adds_noise
     try:
         if once and settings.resumed:
             draw.refuse_unopened()
