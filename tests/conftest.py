@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -9,6 +11,8 @@ settings.register_profile("agewise", deadline=None, derandomize=True, max_exampl
 settings.load_profile("agewise")
 
 WATT_HOURS = [20, 50, 100, 200]
+SLOW = Path(__file__).with_name("slow.txt")
+"""Tests that cost over a second of a processor, and rest on no claim: not in the quick suite."""
 
 
 def pytest_addoption(parser):
@@ -22,9 +26,13 @@ def pytest_configure(config):
         config.pluginmanager.register(Budget(config.getoption("budget")), "budget")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Long work may take an hour; everything else the time limit of pyproject.toml."""
+    """What is listed as slow is; long work may take an hour, else pyproject.toml has the limit."""
+    listed = set(SLOW.read_text(encoding="utf-8").splitlines())
     for item in items:
+        if item.nodeid in listed:
+            item.add_marker("slow")
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(3600))
 

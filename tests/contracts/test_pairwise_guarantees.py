@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import agewise as aw
 from attacks import attack, binary_outputs, laplace_outputs
+from harness.seeds import seeds
 from random_chains import random_chain, random_law
 
 ROUNDING = 1e-11
@@ -57,7 +58,7 @@ def test_guarantee_no_string_of_outputs_tells_more_in_a_thousand_cases():
     assert np.median(found) > 0.99
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(8, 20))
 def test_guarantee_for_ever_bounds_any_number_of_releases(seed):
     """Iterates approach the bound from below, so the last of many must nearly reach it."""
     rng = np.random.default_rng(seed)
@@ -93,7 +94,8 @@ LONG = (0, 4, 13, 17)
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in range(20)]
+    "seed",
+    [pytest.param(n, marks=pytest.mark.slow) if n in LONG or n > 9 else n for n in range(20)],
 )
 def test_guarantee_the_rule_bounds_every_sequence_that_keeps_to_it(seed):
     rng = np.random.default_rng(seed)

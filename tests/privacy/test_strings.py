@@ -8,10 +8,11 @@ import pytest
 import agewise as aw
 from agewise.privacy.fixed_points import output_logs
 from attacks import attack
+from harness.seeds import seeds
 from random_chains import random_chain
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(10, 30))
 def test_guarantee_what_is_reached_is_never_above_the_account(seed):
     rng = np.random.default_rng(seed)
     chain = random_chain(rng, int(rng.integers(2, 8)), "dense")
