@@ -12,7 +12,7 @@ settings.load_profile("agewise")
 
 WATT_HOURS = [20, 50, 100, 200]
 SLOW = Path(__file__).with_name("slow.txt")
-"""Tests that cost over a second of a processor, and rest on no claim: not in the quick suite."""
+"""Tests and cases over half a second of a processor, which no claim needs in the quick suite."""
 
 
 def pytest_addoption(parser):
