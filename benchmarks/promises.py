@@ -31,7 +31,9 @@ class Promise:
 
     @cached_property
     def plan(self) -> aw.Plan:
-        return aw.plan(self.problem) if self.slots is None else aw.price(self.problem, self.slots)
+        return (
+            aw.plan(self.problem) if self.slots is None else aw.evaluate(self.problem, self.slots)
+        )
 
     @property
     def loss(self) -> float:

@@ -176,7 +176,7 @@ SAMPLED = {
 
 # Plans whose numbers are false: what `agewise audit` says exactly.
 PROBLEM = aw.scenarios.london().replace(epsilon=EPSILON, mixing="own_law", calibration="tight")
-correct_plan = aw.price(PROBLEM, [4, 4, 4])
+correct_plan = aw.evaluate(PROBLEM, [4, 4, 4])
 
 
 def changed(plan, **changes):
@@ -192,7 +192,7 @@ plan_noise_too_small = changed(correct_plan, noise_scale=lambda one: 0.7 * one.n
 plan_wrong_clip = changed(correct_plan, sensitivity=lambda one: one.sensitivity * 80 / 180)
 plan_wrong_slot = changed(correct_plan, collect_at=lambda one: one.collect_at + 2)
 OTHER = PROBLEM.replace(clients=[aw.Client("high", GROWING, HIGH, SAMPLES)])
-plan_another_law = replace(aw.price(OTHER.replace(mixing="exact"), [6]), problem=OTHER)
+plan_another_law = replace(aw.evaluate(OTHER.replace(mixing="exact"), [6]), problem=OTHER)
 ROUNDS = aw.scenarios.for_ever().replace(rounds=2)
 plan_rounds_not_counted = replace(
     aw.plan(ROUNDS), problem=ROUNDS.replace(rounds=None)
@@ -210,7 +210,7 @@ def crowd(count, **choices):
     """A plan for many clients like the first of the paper's, at ε = 1."""
     clients = [aw.Client(f"client {k}", CHAIN, samples=10) for k in range(count)]
     problem = aw.Problem(clients, aggregate_at=5, epsilon=EPSILON, estimator="plain", **choices)
-    return aw.price(problem, [3] * count)
+    return aw.evaluate(problem, [3] * count)
 
 
 def weak_noise(value, terms, scale):
@@ -265,7 +265,7 @@ def make_runs(folder):
         estimator="plain",
         calibration="tight",
     )
-    plan = aw.price(problem, [1])
+    plan = aw.evaluate(problem, [1])
     with mock.patch("agewise.federation.client.total_of", summed):
         for number in range(2):
             aw.run(

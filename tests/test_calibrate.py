@@ -207,7 +207,7 @@ def test_a_plan_orders_what_its_clients_hold_to_be_right(seed):
         "calibration": "formula",  # which asks for noise however little is left
     }
     problem = aw.Problem(clients, 40, float(np.exp(rng.uniform(-5, 0))), **choices)
-    oldest = aw.price(problem, [1 + place for place in range(6)])
+    oldest = aw.evaluate(problem, [1 + place for place in range(6)])
     for client, one in zip(clients, oldest.assignments, strict=True):
         target = problem.target_of(client)
         own = terms(client, target, problem.learner, "propagated", one.collect_at, 40)

@@ -82,7 +82,7 @@ def refusals(choices):
     except aw.InvalidInput as refused:
         return [refused]
     found = []
-    for use in (lambda: aw.price(problem, [2, 3]), lambda: aw.loss_bound(problem, [2, 1])):
+    for use in (lambda: aw.evaluate(problem, [2, 3]), lambda: aw.loss_bound(problem, [2, 1])):
         try:
             use()
         except aw.InvalidInput as refused:
@@ -131,7 +131,7 @@ def test_what_is_refused_is_named_as_it_was_written(pairs):
 )
 def test_problems_that_nobody_can_have_say_which_choice_it_is(choices, words):
     with pytest.raises(aw.InvalidInput) as refused:
-        aw.price(asked(choices), [2, 3])
+        aw.evaluate(asked(choices), [2, 3])
     assert words in str(refused.value)
 
 

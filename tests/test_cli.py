@@ -40,7 +40,7 @@ def test_ages_as_json():
     assert len(rows) == 30
     last = next(r for r in rows if r["client"] == "client 3" and r["age"] == 4)
     chain = aw.scenarios.london().clients[2].process
-    assert last["delta"] == pytest.approx(aw.delta(chain, 4))
+    assert last["delta"] == pytest.approx(aw.total_variation(chain, 4))
     assert last["noise_scale"] == pytest.approx(1.8 / aw.classical_epsilon(0.3, last["delta"]))
 
 

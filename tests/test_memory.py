@@ -30,7 +30,10 @@ def of_clients(number, **given):
             "4 GiB at most. Use longer slots",
         ),
         (lambda: aw.plan(of_clients(5_000).replace(aggregate_at=100_000)), "aggregate_at is"),
-        (lambda: aw.price(of_clients(5_000).replace(aggregate_at=100_000), [1] * 5000), "29.8 GiB"),
+        (
+            lambda: aw.evaluate(of_clients(5_000).replace(aggregate_at=100_000), [1] * 5000),
+            "29.8 GiB",
+        ),
         (lambda: aw.loss_gap(of_clients(5_000).replace(aggregate_at=100_000), [0] * 5000), "GiB"),
         (
             lambda: aw.run(aw.plan(of_clients(1, samples=10**9).replace(estimator="best"))),

@@ -39,32 +39,34 @@ def delta_by_definition(chain, age, law):
     ],
 )
 def test_the_papers_chains(paper_chains, client, method, wanted):
-    np.testing.assert_allclose(aw.delta(paper_chains[client], range(10), method), wanted, atol=5e-4)
+    np.testing.assert_allclose(
+        aw.total_variation(paper_chains[client], range(10), method), wanted, atol=5e-4
+    )
 
 
 def test_the_papers_chains_for_any_prior(paper_chains):
     first, second, third = paper_chains
-    assert aw.delta(first, 4, "any_prior") == pytest.approx(0.913747, abs=5e-7)
-    assert aw.delta(second, 6, "any_prior") == pytest.approx(0.741368, abs=5e-7)
-    assert aw.delta(third, 3, "any_prior") == pytest.approx(0.428571, abs=5e-7)
+    assert aw.total_variation(first, 4, "any_prior") == pytest.approx(0.913747, abs=5e-7)
+    assert aw.total_variation(second, 6, "any_prior") == pytest.approx(0.741368, abs=5e-7)
+    assert aw.total_variation(third, 3, "any_prior") == pytest.approx(0.428571, abs=5e-7)
 
 
 def test_the_stationary_value_is_not_safe_for_another_law(paper_chains):
     third = paper_chains[2]
-    own = aw.delta(third, 2, "own_law", law=[0.2, 0.3, 0.5, 0])
+    own = aw.total_variation(third, 2, "own_law", law=[0.2, 0.3, 0.5, 0])
     assert own == pytest.approx(0.432, abs=5e-4)
-    assert own == aw.delta(third, 2, law=[0.2, 0.3, 0.5, 0])
-    assert aw.delta(third, 2) == pytest.approx(0.36)
+    assert own == aw.total_variation(third, 2, law=[0.2, 0.3, 0.5, 0])
+    assert aw.total_variation(third, 2) == pytest.approx(0.36)
 
 
 @given(SEEDS, st.integers(2, 5), st.integers(1, 6))
 def test_exact_and_own_law_follow_the_definition(seed, size, age):
     rng = np.random.default_rng(seed)
     chain, law = random_chain(rng, size), random_law(rng, size)
-    assert aw.delta(chain, age) == pytest.approx(
+    assert aw.total_variation(chain, age) == pytest.approx(
         delta_by_definition(chain, age, chain.stationary), abs=ROUNDING
     )
-    assert aw.delta(chain, age, "own_law", law) == pytest.approx(
+    assert aw.total_variation(chain, age, "own_law", law) == pytest.approx(
         delta_by_definition(chain, age, law), abs=ROUNDING
     )
 
@@ -74,10 +76,10 @@ def any_prior_is_never_below(seed, count):
     for _ in range(count):
         size, age = int(rng.integers(2, 6)), int(rng.integers(0, 8))
         chain, law = random_chain(rng, size), random_law(rng, size)
-        safe = aw.delta(chain, age, "any_prior")
-        assert safe >= aw.delta(chain, age) - ROUNDING
+        safe = aw.total_variation(chain, age, "any_prior")
+        assert safe >= aw.total_variation(chain, age) - ROUNDING
         if age > 0:
-            assert safe >= aw.delta(chain, age, "own_law", law) - ROUNDING
+            assert safe >= aw.total_variation(chain, age, "own_law", law) - ROUNDING
 
 
 def test_any_prior_is_never_below_exact_for_random_chains_and_laws():
@@ -108,16 +110,16 @@ def test_any_prior_is_the_supremum_over_priors(seed):
         ).fun
         for _ in range(12)
     )
-    safe = aw.delta(chain, age, "any_prior")
+    safe = aw.total_variation(chain, age, "any_prior")
     assert -best <= safe + ROUNDING
     assert -best == pytest.approx(safe, abs=1e-5)
 
 
 def test_any_prior_is_one_where_a_zero_betrays_the_start():
     chain = aw.MarkovChain([[0.5, 0.5, 0], [0.25, 0.5, 0.25], [0.2, 0.3, 0.5]], [1, 2, 3])
-    assert aw.delta(chain, 1, "any_prior") == 1
+    assert aw.total_variation(chain, 1, "any_prior") == 1
     nobody_goes_there = aw.MarkovChain([[0.5, 0.5, 0], [0.25, 0.75, 0], [0.2, 0.8, 0]], [1, 2, 3])
-    assert aw.delta(nobody_goes_there, 1, "any_prior") < 1
+    assert aw.total_variation(nobody_goes_there, 1, "any_prior") < 1
 
 
 @given(SEEDS, st.integers(2, 6), st.integers(0, 12))
@@ -126,14 +128,14 @@ def test_exact_never_exceeds_spectral_for_reversible_chains(seed, size, age):
     weights = rng.random((size, size)) ** 3 + 1e-3
     weights += weights.T  # a random walk on weighted edges is reversible
     chain = aw.MarkovChain(weights / weights.sum(axis=1, keepdims=True), np.arange(size))
-    assert aw.delta(chain, age) <= aw.delta(chain, age, "spectral") + ROUNDING
+    assert aw.total_variation(chain, age) <= aw.total_variation(chain, age, "spectral") + ROUNDING
 
 
 def test_delta_never_grows_with_age(rng):
     for _ in range(50):
         chain = random_chain(rng, int(rng.integers(2, 6)))
         for method in ("exact", "any_prior"):
-            assert (np.diff(aw.delta(chain, range(12), method)) <= ROUNDING).all()
+            assert (np.diff(aw.total_variation(chain, range(12), method)) <= ROUNDING).all()
 
 
 def test_batches_equal_one_by_one(rng):
@@ -143,7 +145,7 @@ def test_batches_equal_one_by_one(rng):
     for method, given_laws in (("exact", None), ("any_prior", None), ("own_law", laws)):
         table = aw.delta_table(batch, ages, method, given_laws)
         single = [
-            aw.delta(
+            aw.total_variation(
                 aw.MarkovChain(m, range(4)), ages, method, None if given_laws is None else laws[i]
             )
             for i, m in enumerate(batch)
@@ -183,12 +185,12 @@ def test_delta_is_never_below_the_truth(seed):
     rng = np.random.default_rng(seed)
     size, age = int(rng.integers(2, 5)), int(rng.integers(1, 60))
     chain, law = random_chain(rng, size), random_law(rng, size)
-    assert aw.delta(chain, age, "own_law", law) >= true_delta(chain, age, law.tolist())
+    assert aw.total_variation(chain, age, "own_law", law) >= true_delta(chain, age, law.tolist())
     with mpmath.workdps(80):
         step = mpmath.matrix(chain.transition.tolist())
         exact = (step**3000)[0, :] if chain.is_ergodic and abs(chain.eigenvalues[1]) < 0.9 else None
     if exact is not None:
-        assert aw.delta(chain, age) >= true_delta(chain, age, list(exact))
+        assert aw.total_variation(chain, age) >= true_delta(chain, age, list(exact))
 
 
 def kernel_with_many_digits(given, age):
@@ -235,9 +237,9 @@ def test_any_prior_is_never_below_the_truth_for_tiny_chances(seed):
         true = {age: true_any_prior(kernel_with_many_digits(matrix, age)) for age in (1, 3)}
     for age in (1, 3):
         for value in (
-            aw.delta(aw.MarkovChain(matrix, range(3)), age, "any_prior"),
+            aw.total_variation(aw.MarkovChain(matrix, range(3)), age, "any_prior"),
             aw.delta_table([matrix], [age], "any_prior")[0, 0],
-            aw.delta(day, age, "any_prior", aggregate_at=9),
+            aw.total_variation(day, age, "any_prior", aggregate_at=9),
         ):
             assert true[age] <= value <= true[age] + 3e-14
 
@@ -258,9 +260,9 @@ def test_delta_is_never_below_the_truth_where_rows_sum_to_one_but_for_rounding(r
             ("own_law", (0.25, 0.75)): true_own_law(kernel, [0.25, 0.75]),
         }
     for (method, law), true in wanted.items():
-        assert aw.delta(chain, age, method, law) >= true
-        assert aw.delta(day, age, method, law, aggregate_at=400) >= true
-    assert aw.delta(chain, age, "spectral") >= wanted["exact", None]
+        assert aw.total_variation(chain, age, method, law) >= true
+        assert aw.total_variation(day, age, method, law, aggregate_at=400) >= true
+    assert aw.total_variation(chain, age, "spectral") >= wanted["exact", None]
 
 
 def long_day():
@@ -278,7 +280,7 @@ def test_the_law_of_a_long_day_leaves_delta_on_the_safe_side():
         around = fast * slow
         total = around[0, 1] + around[1, 0]
         true = true_own_law(fast, [around[1, 0] / total, around[0, 1] / total])
-    assert true <= aw.delta(day, 1, aggregate_at=4001) <= true + 1e-11
+    assert true <= aw.total_variation(day, 1, aggregate_at=4001) <= true + 1e-11
 
 
 @given(SEEDS, st.integers(2, 12))
@@ -298,9 +300,9 @@ def test_what_was_rescaled_once_reads_back_unchanged(seed, size):
 def test_a_law_too_small_for_floats_earns_no_credit():
     step = [[0.5, 0.5, 1e-200, 0], [0.5, 0.5, 1e-200, 0], [0.5, 0.5, 0, 1e-200], [0.5, 0.5, 0, 0]]
     chain = aw.MarkovChain(step, range(4))
-    assert aw.delta(chain, 1) == 1
-    assert aw.delta(chain, 1, "own_law", [0.5, 0.5, 1e-150, 0]) == 1
-    assert aw.delta(aw.PeriodicChain([step], range(4)), 1, aggregate_at=5) == 1
+    assert aw.total_variation(chain, 1) == 1
+    assert aw.total_variation(chain, 1, "own_law", [0.5, 0.5, 1e-150, 0]) == 1
+    assert aw.total_variation(aw.PeriodicChain([step], range(4)), 1, aggregate_at=5) == 1
     total = aw.composed_epsilon([aw.Release(t, 1.0) for t in (1, 2, 3)], chain, 4)
     assert total.aged == pytest.approx(3.0)
 
@@ -308,37 +310,37 @@ def test_a_law_too_small_for_floats_earns_no_credit():
 def test_spectral_is_not_below_exact_for_a_chain_that_is_only_nearly_reversible():
     tilt = np.array([[0, 1, -1], [-1, 0, 1], [1, -1, 0]]) * 0.99e-9
     chain = aw.MarkovChain(np.full((3, 3), 1 / 3) + tilt, [0, 1, 2])
-    assert aw.delta(chain, 1, "spectral") >= aw.delta(chain, 1) > 1e-9
+    assert aw.total_variation(chain, 1, "spectral") >= aw.total_variation(chain, 1) > 1e-9
 
 
 def test_any_prior_needs_no_law_of_a_day_profile():
     still = aw.PeriodicChain([np.eye(2), np.eye(2)], [0, 1])
-    assert aw.delta(still, 1, "any_prior", aggregate_at=3) == 1
+    assert aw.total_variation(still, 1, "any_prior", aggregate_at=3) == 1
 
 
 def test_independent_draws_leave_nothing_after_one_slot():
     chain = aw.MarkovChain([[0.3, 0.7], [0.3, 0.7]], [0, 1])
     for method in ("exact", "any_prior"):
-        np.testing.assert_array_equal(aw.delta(chain, [0, 1, 5], method), [1, 0, 0])
+        np.testing.assert_array_equal(aw.total_variation(chain, [0, 1, 5], method), [1, 0, 0])
 
 
 def test_cancellation_never_yields_zero(paper_chains):
     """A Δ of zero would mean no noise at all; what is merely small must stay positive."""
     for method in ("exact", "any_prior"):
-        assert (aw.delta(paper_chains[2], [100, 1000], method) > 0).all()
+        assert (aw.total_variation(paper_chains[2], [100, 1000], method) > 0).all()
 
 
 def test_underflow_is_answered_on_the_safe_side():
     chain = aw.birth_death(up=1e-120, down=0.5, states=np.arange(6))
-    assert aw.delta(chain, 4, "any_prior") == 1
-    assert aw.delta(chain, 4, "own_law", law=[1, 0, 0, 0, 0, 0]) == 1
+    assert aw.total_variation(chain, 4, "any_prior") == 1
+    assert aw.total_variation(chain, 4, "own_law", law=[1, 0, 0, 0, 0, 0]) == 1
 
 
 def test_a_frozen_chain_never_ages():
     law = [0.2, 0.3, 0.5]
     frozen = aw.MarkovChain(np.eye(3), [1, 2, 3])
-    assert aw.delta(frozen, 50, "own_law", law) == 1
-    assert aw.delta(frozen, 50, "own_law", [0, 1, 0]) < 1e-12  # nothing to be told
+    assert aw.total_variation(frozen, 50, "own_law", law) == 1
+    assert aw.total_variation(frozen, 50, "own_law", [0, 1, 0]) < 1e-12  # nothing to be told
 
 
 def test_joint_law_from_anywhere():
@@ -356,20 +358,23 @@ FLIP = aw.MarkovChain([[0, 1], [1, 0]], [1, 2])
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: aw.delta(RING, -1), "age is -1"),
-        (lambda: aw.delta(RING, 1.5), "age is 1.5.*whole number"),
-        (lambda: aw.delta(RING, float("nan")), "age is nan"),
-        (lambda: aw.delta(RING, []), "age is empty"),
-        (lambda: aw.delta(RING, 10**18), "age is 1000000000000000000"),
-        (lambda: aw.delta(RING, np.uint64(2**64 - 2**50)), "age is"),
-        (lambda: aw.delta(RING, 2, "spectral"), "not reversible.*Use exact"),
-        (lambda: aw.delta(FLIP, 2, "spectral"), "of period 2"),
-        (lambda: aw.delta(aw.MarkovChain(np.eye(2), [1, 2]), 2, "spectral"), "reducible"),
-        (lambda: aw.delta(aw.MarkovChain(np.eye(2), [1, 2]), 2), "closed classes"),
-        (lambda: aw.delta(RING, 2, "own_law"), "law is None"),
-        (lambda: aw.delta(RING, 2, "exact", [1, 0]), "3 probabilities"),
-        (lambda: aw.delta(aw.birth_death(0.1, 0.1, [1, 2]), 2, "spectral", [1, 0]), "no law"),
-        (lambda: aw.delta(RING, 2, "typo"), "'typo'; allowed: one of exact"),
+        (lambda: aw.total_variation(RING, -1), "age is -1"),
+        (lambda: aw.total_variation(RING, 1.5), "age is 1.5.*whole number"),
+        (lambda: aw.total_variation(RING, float("nan")), "age is nan"),
+        (lambda: aw.total_variation(RING, []), "age is empty"),
+        (lambda: aw.total_variation(RING, 10**18), "age is 1000000000000000000"),
+        (lambda: aw.total_variation(RING, np.uint64(2**64 - 2**50)), "age is"),
+        (lambda: aw.total_variation(RING, 2, "spectral"), "not reversible.*Use exact"),
+        (lambda: aw.total_variation(FLIP, 2, "spectral"), "of period 2"),
+        (lambda: aw.total_variation(aw.MarkovChain(np.eye(2), [1, 2]), 2, "spectral"), "reducible"),
+        (lambda: aw.total_variation(aw.MarkovChain(np.eye(2), [1, 2]), 2), "closed classes"),
+        (lambda: aw.total_variation(RING, 2, "own_law"), "law is None"),
+        (lambda: aw.total_variation(RING, 2, "exact", [1, 0]), "3 probabilities"),
+        (
+            lambda: aw.total_variation(aw.birth_death(0.1, 0.1, [1, 2]), 2, "spectral", [1, 0]),
+            "no law",
+        ),
+        (lambda: aw.total_variation(RING, 2, "typo"), "'typo'; allowed: one of exact"),
         (lambda: aw.delta_table(np.eye(3), [1]), "shape"),
         (lambda: aw.delta_table([np.eye(2), [[1, 0], [0.5, 0.4]]], [1]), r"transitions\[1\] row 1"),
         (lambda: aw.delta_table([RING.transition], [1], "own_law", [[1, 0, 0.5]]), "sums to 1.5"),

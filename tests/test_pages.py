@@ -138,7 +138,7 @@ def test_sharp_edges_of_rounds_measured_laws_and_no_noise():
     measured = dict(sharp_edges(fitted, aw.plan(fitted).assignments))
     assert "confidence" in measured["What a known process means"]
     same = aw.MarkovChain([[0.5, 0.5], [0.5, 0.5]], [0, 1])
-    bare = aw.price(aw.Problem([aw.Client("one", same)], 3, 0.1), [1])
+    bare = aw.evaluate(aw.Problem([aw.Client("one", same)], 3, 0.1), [1])
     assert "No noise" in dict(sharp_edges(bare.problem, bare.assignments))
 
 

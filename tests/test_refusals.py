@@ -43,21 +43,21 @@ GOOD = {
     "Statistics": {"rows": [[0.0], [1.0]]},
     "Target": {"epsilon": 0.1, "mixing": "exact", "calibration": "sharp"},
     "per_release_epsilon": {"process": CHAIN, "every": 4, "epsilon": 0.5},
-    "aged_epsilon": {"epsilon": 0.1, "delta": 0.5},
+    "aged_epsilon": {"epsilon": 0.1, "total_variation": 0.5},
     "audit": {"subject": mechanism, "claim": 1.0, "process": CHAIN, "draws": 10},
     "birth_death": {"up": 0.1, "down": 0.2, "states": [0, 1, 2]},
-    "classical_epsilon": {"epsilon": 0.1, "delta": 0.5},
+    "classical_epsilon": {"epsilon": 0.1, "total_variation": 0.5},
     "compare": {"problem": PROBLEM},
     "compare_schemes": {"problem": PLAIN},
     "composed_epsilon": {"releases": [RELEASE], "process": CHAIN, "aggregate_at": 4},
-    "delta": {"process": CHAIN, "age": 3},
+    "total_variation": {"process": CHAIN, "age": 3},
     "dump_scenario": {"problem": PROBLEM},
     "fit": {"readings": None},
     "load_scenario": {"source": "london"},
     "loss_bound": {"problem": PLAIN, "ages": [0, 1]},
     "loss_gap": {"problem": PROBLEM, "ages": [0, 1]},
     "plan": {"problem": PROBLEM, "method": "random"},
-    "price": {"problem": PROBLEM, "slots": [4, 4]},
+    "evaluate": {"problem": PROBLEM, "slots": [4, 4]},
     "read_readings": {"path": "missing.csv"},
     "rehearse": {"plan": aw.plan(PLAIN), "repetitions": 2},
     "replan": {"current": aw.plan(PROBLEM), "now": 1},
@@ -150,12 +150,12 @@ ROWS = [
     (lambda: aw.compare(None), "problem"),
     (lambda: aw.compare(PROBLEM, epsilon=["0.1"]), "epsilon"),
     (lambda: aw.compare(PROBLEM, epsilom=[0.1]), "choice"),
-    (lambda: aw.price(None, [1]), "problem"),
-    (lambda: aw.price(PROBLEM, [4]), "slots"),
-    (lambda: aw.price(PROBLEM, [4, 0]), "collect_at of client 'b'"),
-    (lambda: aw.price(PROBLEM, [4, [4]]), "collect_at of client 'b'"),
-    (lambda: aw.price(PROBLEM, [4, 4], unheard="a"), "unheard"),
-    (lambda: aw.price(PROBLEM, [4, 4], promised=3), "promised"),
+    (lambda: aw.evaluate(None, [1]), "problem"),
+    (lambda: aw.evaluate(PROBLEM, [4]), "slots"),
+    (lambda: aw.evaluate(PROBLEM, [4, 0]), "collect_at of client 'b'"),
+    (lambda: aw.evaluate(PROBLEM, [4, [4]]), "collect_at of client 'b'"),
+    (lambda: aw.evaluate(PROBLEM, [4, 4], unheard="a"), "unheard"),
+    (lambda: aw.evaluate(PROBLEM, [4, 4], promised=3), "promised"),
     (lambda: aw.loss_gap("london", [0, 0, 0]), "problem"),
     (lambda: aw.loss_gap(PROBLEM, [0, [1, 2]]), "age of client 'b'"),
     (lambda: aw.loss_gap(PROBLEM, [0, 4]), "age of client 'b'"),
@@ -226,17 +226,17 @@ ROWS = [
     (lambda: aw.birth_death(0.1, 0.1, [1, 1]), "states"),
     (lambda: aw.Logistic([[0.0], [1.0]], [0, 1], names=5), "names"),
     (lambda: aw.Statistics([[0.0], [1.0]], names=5), "names"),
-    (lambda: aw.delta(None, 1), "process"),
-    (lambda: aw.delta(CHAIN, -1), "age"),
-    (lambda: aw.delta(CHAIN, "1"), "age"),
-    (lambda: aw.delta(CHAIN, [1, [2]]), "age"),
-    (lambda: aw.delta(DAYS, 1, aggregate_at="5"), "aggregate_at"),
-    (lambda: aw.delta(DAYS, 1, aggregate_at=10**30), "aggregate_at"),
+    (lambda: aw.total_variation(None, 1), "process"),
+    (lambda: aw.total_variation(CHAIN, -1), "age"),
+    (lambda: aw.total_variation(CHAIN, "1"), "age"),
+    (lambda: aw.total_variation(CHAIN, [1, [2]]), "age"),
+    (lambda: aw.total_variation(DAYS, 1, aggregate_at="5"), "aggregate_at"),
+    (lambda: aw.total_variation(DAYS, 1, aggregate_at=10**30), "aggregate_at"),
     (lambda: aw.Ageing(None, 1), "process"),
     (lambda: aw.Ageing(CHAIN, 1).aged_epsilon("1"), "epsilon"),
     (lambda: aw.aged_epsilon("0.1", 0.5), "epsilon"),
     (lambda: aw.aged_epsilon(True, 0.5), "epsilon"),
-    (lambda: aw.aged_epsilon(0.1, 1.5), "delta"),
+    (lambda: aw.aged_epsilon(0.1, 1.5), "total_variation"),
     (lambda: aw.aged_epsilon([1, [2]], 0.5), "epsilon"),
     (lambda: aw.classical_epsilon(0, 0.5), "epsilon"),
     (lambda: aw.classical_epsilon(math.inf, 0.5), "epsilon"),
@@ -282,7 +282,7 @@ def test_problems_are_found_by_name_as_on_the_command_line(tmp_path):
     file.write_text(aw.dump_scenario(PROBLEM))
     assert aw.plan("london") == aw.plan(aw.scenarios.london())
     assert aw.plan(file).gap == aw.plan(str(file)).gap == aw.plan(PROBLEM).gap
-    assert aw.price("london", [10, 1, 1]).ages == [0, 9, 9]
+    assert aw.evaluate("london", [10, 1, 1]).ages == [0, 9, 9]
     assert (
         aw.compare("london", epsilon=[1.0])[0].gap
         == aw.plan(aw.scenarios.london().replace(epsilon=1.0)).gap
@@ -295,7 +295,7 @@ def test_what_a_message_shows_stays_short():
         aw.Client("a", CHAIN, samples=huge)
     assert len(str(refused.value)) < 250
     with pytest.raises(aw.InvalidInput, match="a number of 66439 bits"):
-        aw.delta(CHAIN, 10**20_000)
+        aw.total_variation(CHAIN, 10**20_000)
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,8 @@ def test_random_constant_noise_by_loops():
     gaps = []
     for ages in itertools.product(range(10), repeat=3):
         deltas = [
-            aw.delta(c.process, a, "spectral") for c, a in zip(problem.clients, ages, strict=True)
+            aw.total_variation(c.process, a, "spectral")
+            for c, a in zip(problem.clients, ages, strict=True)
         ]
         common = min(aw.classical_epsilon(0.1, d) for d in deltas)
         free = aw.loss_gap(problem, ages) - sum(

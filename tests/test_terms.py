@@ -62,7 +62,11 @@ def test_each_slot_has_the_noise_of_its_joint_law(calibration, law):
     table = aw.slot_table(client, problem)
     for slot in range(1, 6 if calibration == "tight" else 7):  # fresh: every state counts
         joint = chain.joint(slot, 6, law)
-        given = {} if calibration == "tight" else {"delta": aw.delta(chain, 6 - slot, mixing, law)}
+        given = (
+            {}
+            if calibration == "tight"
+            else {"delta": aw.total_variation(chain, 6 - slot, mixing, law)}
+        )
         one = aw.noise_scale(
             joint, chain.steps(6 - slot) @ chain.states, 7, 0.2, calibration, **given
         )
@@ -125,10 +129,10 @@ def test_what_old_slots_share_is_what_each_of_them_would_have():
 def test_delta_of_old_data_is_that_of_the_youngest_like_them():
     chain = aw.birth_death(0.4, 0.4, [20, 50, 100, 200])
     for method in ("exact", "any_prior", "spectral"):
-        deltas = aw.delta(chain, [chain.settled, chain.settled + 1, 10**6], method)
+        deltas = aw.total_variation(chain, [chain.settled, chain.settled + 1, 10**6], method)
         assert deltas[0] == deltas[1] == deltas[2] < 1e-12
     skewed = aw.PeriodicChain([[[0.5, 0.5], [0.5, 0.5]], [[0.99, 0.01], [0.3, 0.7]]], [0, 1])
-    old = aw.delta(skewed, [40, 41, 42, 43], "own_law", [0.5, 0.5], aggregate_at=2)
+    old = aw.total_variation(skewed, [40, 41, 42, 43], "own_law", [0.5, 0.5], aggregate_at=2)
     np.testing.assert_array_equal(old[:2], old[2:])
     far = aw.Release(-(10**12), 1.0)  # whatever the gap, in no time
     assert aw.composed_epsilon([far], DAY, 2).aged < 1e-11
@@ -154,10 +158,10 @@ def test_processes_that_never_settle_have_a_row_for_every_slot(chain):
 def test_a_state_that_is_left_for_good_still_tells_however_rarely_it_is_seen():
     """Its probability vanishes from the floats, so that the kernel seems to have settled."""
     leaving = aw.MarkovChain([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0.1, 0.9]], [0, 1, 2])
-    assert aw.delta(leaving, 50_000, "own_law", [0.4, 0.3, 0.3]) == 1
-    assert aw.delta(leaving, 50_000, "any_prior") == 1
+    assert aw.total_variation(leaving, 50_000, "own_law", [0.4, 0.3, 0.3]) == 1
+    assert aw.total_variation(leaving, 50_000, "any_prior") == 1
     assert leaving.joint(1, 50_000, [0.4, 0.3, 0.3]).underflowed
-    assert aw.delta(leaving, 50_000) < 1e-10
+    assert aw.total_variation(leaving, 50_000) < 1e-10
 
 
 def test_a_plan_over_very_many_slots_tabulates_few():

@@ -12,7 +12,7 @@ from agewise.wording import in_words, out_of_words
 from parties import ClientAgent, Profile, Server, Upload, private_noise
 
 FRESH = aw.Client("a", aw.MarkovChain([[0.3, 0.7], [0.3, 0.7]], [0, 1]), samples=10)
-PLAN = aw.price(aw.Problem([FRESH], 3, 0.1, estimator="plain"), [1])
+PLAN = aw.evaluate(aw.Problem([FRESH], 3, 0.1, estimator="plain"), [1])
 """Old data say nothing about the present: no noise, and an infinite classical ε."""
 
 
@@ -50,5 +50,5 @@ def test_long_lists_of_names_end_in_how_many_more():
     assert some_of(set("gfedcba")) == "a, b, c, d, e and 2 more"
     clients = [aw.Client(name, FRESH.process, samples=10) for name in "abcd"]
     problem = aw.Problem(clients, 3, 0.1, estimator="plain")
-    said = " ".join(warnings(problem, aw.price(problem, [1] * 4).assignments))
+    said = " ".join(warnings(problem, aw.evaluate(problem, [1] * 4).assignments))
     assert "Records collected by clients a, b, c and 1 more are all but told outright" in said

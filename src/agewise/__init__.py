@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from agewise.knowledge import Level
     from agewise.learning import Histogram, Logistic, Mean, Ridge, Statistics
     from agewise.loss import loss_gap
-    from agewise.mixing import delta
+    from agewise.mixing import total_variation
     from agewise.paper.bound import loss_bound
     from agewise.paper.schemes import compare_schemes
     from agewise.paper.simulation import simulate_gap
-    from agewise.planning import Plan, compare, plan, price, replan, take_turns
+    from agewise.planning import Plan, compare, evaluate, plan, replan, take_turns
     from agewise.privacy import (
         Ageing,
         BudgetExceeded,
@@ -80,8 +80,8 @@ __all__ = [
     "compare_schemes",
     "composed_epsilon",
     "continual_epsilon",
-    "delta",
     "dump_scenario",
+    "evaluate",
     "figures",
     "fit",
     "fitting",
@@ -92,7 +92,6 @@ __all__ = [
     "loss_gap",
     "per_release_epsilon",
     "plan",
-    "price",
     "privacy",
     "read_readings",
     "rehearse",
@@ -106,6 +105,7 @@ __all__ = [
     "simulate_gap",
     "solve_schedule",
     "take_turns",
+    "total_variation",
 ]
 
 _GROUPS = (
@@ -130,11 +130,11 @@ _NAMES = {
     "knowledge": "Level",
     "learning": "Histogram Logistic Mean Ridge Statistics",
     "loss": "loss_gap",
-    "mixing": "delta",
+    "mixing": "total_variation",
     "paper.bound": "loss_bound",
     "paper.schemes": "compare_schemes",
     "paper.simulation": "simulate_gap",
-    "planning": "Plan compare plan price replan take_turns",
+    "planning": "Plan compare evaluate plan replan take_turns",
     "privacy": "Ageing BudgetExceeded Ledger Policy aged_epsilon classical_epsilon "
     "composed_epsilon continual_epsilon per_release_epsilon",
     "problem": "Client Problem Target",
@@ -164,7 +164,12 @@ _FIRST_VERSION = {
 }
 """Names of the first version, which are grouped now."""
 
-_RENAMED = {"affordable_epsilon": "per_release_epsilon", "steady_epsilon": "continual_epsilon"}
+_RENAMED = {
+    "affordable_epsilon": "per_release_epsilon",
+    "delta": "total_variation",
+    "price": "evaluate",
+    "steady_epsilon": "continual_epsilon",
+}
 """Old names, and what they are called now."""
 
 _WHERE = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -190,3 +192,20 @@ def _number(value: Any) -> float | None:
         return float(value)
     except OverflowError:
         return math.inf
+
+
+def renamed(**names: str) -> Callable[[Any], Any]:
+    """Let a function take arguments by their earlier names too, for one release, with a warning."""
+
+    def make(function: Any) -> Any:
+        @wraps(function)
+        def call(*given: Any, **named: Any) -> Any:
+            for old in names.keys() & named.keys():
+                told = f"{old} of {function.__name__} is now {names[old]}"
+                warnings.warn(told, DeprecationWarning, stacklevel=2)
+                named[names[old]] = named.pop(old)
+            return function(*given, **named)
+
+        return call
+
+    return make

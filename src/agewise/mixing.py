@@ -127,7 +127,7 @@ LARGEST_AGE = 1_000_000
 
 
 @overload
-def delta(
+def total_variation(
     process: Process,
     age: int,
     method: Method = ...,
@@ -136,7 +136,7 @@ def delta(
     aggregate_at: int | None = ...,
 ) -> float: ...
 @overload
-def delta(
+def total_variation(
     process: Process,
     age: ArrayLike,
     method: Method = ...,
@@ -144,7 +144,7 @@ def delta(
     *,
     aggregate_at: int | None = ...,
 ) -> float | Array: ...
-def delta(
+def total_variation(
     process: Process,
     age: ArrayLike,
     method: Method = "exact",
@@ -165,9 +165,9 @@ def delta(
 
     >>> from agewise import birth_death
     >>> chain = birth_death(up=0.1, down=0.2, states=[20, 50, 100, 200])
-    >>> delta(chain, [0, 2, 4, 9]).round(3)
+    >>> total_variation(chain, [0, 2, 4, 9]).round(3)
     array([1.   , 0.91 , 0.684, 0.295])
-    >>> round(delta(chain, 4, "any_prior"), 6)
+    >>> round(total_variation(chain, 4, "any_prior"), 6)
     0.913747
     """
     one_of("method", method, METHODS)

@@ -25,7 +25,7 @@ def test_aged_epsilon_bounds_the_true_loss(seed):
         (law, "any_prior", None),
     ):
         true = true_loss(chain.transition, prior, [(1, mechanism)], 1 + age)
-        claimed = aw.aged_epsilon(epsilon, aw.delta(chain, age, method, shown))
+        claimed = aw.aged_epsilon(epsilon, aw.total_variation(chain, age, method, shown))
         assert true <= claimed + ROUNDING, method
 
 
@@ -150,7 +150,9 @@ def test_adding_up_aged_epsilons_is_unsafe():
         true = true_loss(
             chain.transition, chain.stationary, [(t, mechanism) for t in slots], seen_at
         )
-        unsafe = sum(aw.aged_epsilon(strength, aw.delta(chain, seen_at - t)) for t in slots)
+        unsafe = sum(
+            aw.aged_epsilon(strength, aw.total_variation(chain, seen_at - t)) for t in slots
+        )
         total = aw.composed_epsilon([aw.Release(t, strength) for t in slots], chain, seen_at)
         assert true <= total.aged + ROUNDING
         worst[kind] = max(worst[kind], true / unsafe)
@@ -169,7 +171,7 @@ def test_the_loss_about_one_of_two_records_is_bounded_too():
         possible = range(len(back))
         scale = rng.uniform(0.2, 2) * np.ptp(chain.states) / 2
         epsilon = np.ptp(chain.states) / 2 / scale
-        claimed = aw.aged_epsilon(epsilon, aw.delta(chain, age))
+        claimed = aw.aged_epsilon(epsilon, aw.total_variation(chain, age))
         grid = np.linspace(chain.states.min() - 3 * scale, chain.states.max() + 3 * scale, 101)
         means = (chain.states[:, None] + chain.states[None, :]) / 2
         density = np.exp(-np.abs(grid[:, None, None] - means) / scale)

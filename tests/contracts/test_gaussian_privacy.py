@@ -35,7 +35,7 @@ def release(chain, age, calibration="sharp", mixing="exact", law=None):
         mechanism="gaussian",
         delta=DELTA,
     )
-    priced = aw.price(problem, [LAST - age])
+    priced = aw.evaluate(problem, [LAST - age])
     rows = chain.joint(LAST - age, LAST, law).backward
     return priced.assignments[0], rows
 

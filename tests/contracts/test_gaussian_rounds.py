@@ -50,7 +50,7 @@ def test_guarantee_what_two_gaussian_releases_tell_is_within_the_bound(
     name, every, age, scale, spent
 ):
     chain = CHAINS[name]
-    gap, aged = gap_delta(chain, every, "exact"), float(aw.delta(chain, age))
+    gap, aged = gap_delta(chain, every, "exact"), float(aw.total_variation(chain, age))
     epsilon, delta = composed_pair(gap, aged, 2, spent, own_failure(scale, spent))
     assert failure(chain, every, age, scale, epsilon) <= delta * (1 + 1e-6)
 
@@ -59,7 +59,7 @@ def test_guarantee_what_two_gaussian_releases_tell_is_within_the_bound(
 def test_too_much_credit_is_noticed(wrong):
     chain, scale, spent = CHAINS["slow"], 1.5, 0.4
     age = 0 if wrong == "between releases" else 1
-    gap, aged = gap_delta(chain, 1, "exact"), float(aw.delta(chain, age))
+    gap, aged = gap_delta(chain, 1, "exact"), float(aw.total_variation(chain, age))
     own = own_failure(scale, spent)
     epsilon, delta = {
         "ageing": composed_pair(gap, aged / 2, 2, spent, own),
@@ -80,7 +80,7 @@ def test_guarantee_gaussian_rounds_keep_to_their_delta_and_use_most_of_it(name, 
     problem = aw.Problem(
         [client], last, epsilon, mechanism="gaussian", delta=delta, estimator="plain", **many
     )
-    one = aw.price(problem, [last - age]).assignments[0]
+    one = aw.evaluate(problem, [last - age]).assignments[0]
     outputs = outputs_of(one.noise_scale, rounds)
     true = failure(chain, every, age, one.noise_scale, epsilon, rounds, outputs)
     assert 0.9 * delta < true <= delta
@@ -132,7 +132,7 @@ def test_guarantee_one_release_keeps_to_its_own_delta_where_the_target_allows_an
     problem = aw.Problem(
         [client], every, epsilon, mechanism="gaussian", delta=delta, estimator="plain", **rounds
     )
-    scale = aw.price(problem, [1]).assignments[0].noise_scale
+    scale = aw.evaluate(problem, [1]).assignments[0].noise_scale
     table = aw.slot_table(client, problem, [1])
     told = float(table.delta[0] * table.classical_delta[0])
     assert told < delta / 2

@@ -47,7 +47,7 @@ def told_by_one_string(chain, reports, scale, every, age, releases):
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_guarantee_no_known_level_tells_more_than_the_target(place):
     """Constant levels, all of which an adversary may know: releases go on until nothing changes."""
-    plan = aw.price(FOR_EVER, [7, 7, 7])
+    plan = aw.evaluate(FOR_EVER, [7, 7, 7])
     chain, one = FOR_EVER.clients[place].process, plan.assignments[place]
     stretched = [
         told_by_one_string(chain, near(STATES + level) / 100, one.noise_scale, 10, 3, 60)
@@ -59,7 +59,7 @@ def test_guarantee_no_known_level_tells_more_than_the_target(place):
 
 def test_the_account_without_stretched_distances_breaks_its_claim():
     """Client 3 at age 3 with a level of 54 Wh: 50 and 100 are reported 100 apart, not 50."""
-    plain = aw.price(FOR_EVER.replace(level=None), [7, 7, 7]).assignments[2]
+    plain = aw.evaluate(FOR_EVER.replace(level=None), [7, 7, 7]).assignments[2]
     chain = FOR_EVER.clients[2].process
     told = told_by_one_string(chain, near(STATES + 54) / 100, plain.noise_scale, 10, 3, 60)
     assert told == pytest.approx(0.142, abs=5e-4)
@@ -68,7 +68,10 @@ def test_the_account_without_stretched_distances_breaks_its_claim():
 
 
 def test_the_audit_proves_the_plan_and_refutes_one_that_forgets_the_level():
-    plan, plain = aw.price(FOR_EVER, [7, 7, 7]), aw.price(FOR_EVER.replace(level=None), [7, 7, 7])
+    plan, plain = (
+        aw.evaluate(FOR_EVER, [7, 7, 7]),
+        aw.evaluate(FOR_EVER.replace(level=None), [7, 7, 7]),
+    )
     less = tuple(
         dataclasses.replace(
             one, noise_scale=other.noise_scale, classical_epsilon=other.classical_epsilon
@@ -144,7 +147,7 @@ class TestClient:
         return ClientAgent(profile, records, None, stand_in_noise(1, client.name))
 
     def order(self, ages):
-        plan = aw.price(self.problem, [10 - age for age in ages])
+        plan = aw.evaluate(self.problem, [10 - age for age in ages])
         server = Server(plan, "run", private=False)
         for slot in range(1, 11):
             for order in server.orders(slot):

@@ -78,7 +78,7 @@ def test_guarantee_no_record_is_told_more_of_than_its_epsilon(estimator):
     closest, quieter = 0.0, 0
     for _ in range(25):
         problem = small_problem(rng, estimator)
-        plan = aw.price(problem, rng.integers(1, 5, len(problem.clients)))
+        plan = aw.evaluate(problem, rng.integers(1, 5, len(problem.clients)))
         for client, one in enumerate(plan.assignments):
             places, laws = published_laws(problem, plan, client)
             loss = true_loss(places, laws, plan.draw_scale)

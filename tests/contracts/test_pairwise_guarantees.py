@@ -119,9 +119,9 @@ def one_number(chain, releases, seen_at):
     total, at = 0.0, releases[0].collect_at
     for one in releases:
         if total:
-            total = aw.aged_epsilon(total, aw.delta(chain, one.collect_at - at))
+            total = aw.aged_epsilon(total, aw.total_variation(chain, one.collect_at - at))
         total, at = total + one.classical_epsilon, one.collect_at
-    return aw.aged_epsilon(total, aw.delta(chain, seen_at - at))
+    return aw.aged_epsilon(total, aw.total_variation(chain, seen_at - at))
 
 
 def leakage(chain, releases, seen_at):

@@ -119,7 +119,7 @@ class TestPeriodicChain(ProcessContract):
 def measured(limit):
     chain = aw.MarkovChain(CALM, [1, 2, 3])
     joints = [chain.joint(slot, 6).matrix for slot in range(1, 7)]
-    limits = [max(limit, aw.delta(chain, 6 - slot)) for slot in range(1, 6)] + [1.0]
+    limits = [max(limit, aw.total_variation(chain, 6 - slot)) for slot in range(1, 6)] + [1.0]
     return aw.MeasuredLaw(joints, limits, [1, 2, 3], confidence=0.95, day=6)
 
 
@@ -150,7 +150,7 @@ class MixingContract:
         rng = np.random.default_rng(seed)
         up, down = rng.dirichlet([2, 2, 2])[:2]
         chain = aw.birth_death(up, down, [1, 2, 3])
-        values = aw.delta(chain, np.arange(12), self.method, self.law)
+        values = aw.total_variation(chain, np.arange(12), self.method, self.law)
         assert values[0] == 1
         assert ((values >= 0) & (values <= 1)).all()
         assert (np.diff(values) <= 1e-12).all()

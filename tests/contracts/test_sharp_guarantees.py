@@ -36,7 +36,7 @@ def test_the_table_of_the_theory(client, age, spent, formula, exact, any_formula
         ("exact", formula, exact),
         ("any_prior", any_formula, any_exact),
     ):
-        assert aw.aged_epsilon(spent, aw.delta(chain, age, method)) == pytest.approx(
+        assert aw.aged_epsilon(spent, aw.total_variation(chain, age, method)) == pytest.approx(
             by_formula, abs=6e-7
         )
         assert aw.Ageing(chain, age, method).aged_epsilon(spent) == pytest.approx(sharp, abs=6e-7)
@@ -47,7 +47,9 @@ def test_the_table_of_the_theory(client, age, spent, formula, exact, any_formula
 )
 def test_the_inverses_of_the_theory(client, age, formula, sharp):
     chain = LONDON.clients[client - 1].process
-    assert aw.classical_epsilon(0.5, aw.delta(chain, age)) == pytest.approx(formula, abs=6e-7)
+    assert aw.classical_epsilon(0.5, aw.total_variation(chain, age)) == pytest.approx(
+        formula, abs=6e-7
+    )
     assert aw.Ageing(chain, age).classical_epsilon(0.5) == pytest.approx(sharp, abs=6e-7)
 
 
@@ -74,11 +76,11 @@ def checked(seeds):
                 true = true_loss(chain.transition, prior, [(1, mechanism)], 1 + age)
                 assert true <= claimed * (1 + 1e-11) + 1e-13, (seed, method)
                 reached = max(reached, true / claimed if method != "any_prior" and age else 0)
-            assert claimed <= aw.aged_epsilon(spent, ageing.delta)
+            assert claimed <= aw.aged_epsilon(spent, ageing.total_variation)
             for target in (1e-4, spent / 3, 1.0, 30.0):
                 needed = ageing.classical_epsilon(target)
                 assert ageing.aged_epsilon(needed) <= target
-                assert needed >= aw.classical_epsilon(target, ageing.delta) * (1 - 1e-12)
+                assert needed >= aw.classical_epsilon(target, ageing.total_variation) * (1 - 1e-12)
                 if math.isfinite(needed) and needed < 30:
                     assert ageing.aged_epsilon(needed * 1.001) > target * (1 - 1e-9)
     return reached
@@ -102,7 +104,7 @@ def test_no_prior_beats_the_tanh_law(seed):
     chain = aw.MarkovChain(rng.dirichlet(np.ones(size), size), np.arange(size))
     spent = rng.uniform(0.1, 3)
     claimed = aw.Ageing(chain, age, "any_prior").aged_epsilon(spent)
-    d = 4 * math.atanh(aw.delta(chain, age, "any_prior"))
+    d = 4 * math.atanh(aw.total_variation(chain, age, "any_prior"))
     want = 4 * math.atanh(math.tanh(d / 4) * math.tanh(spent / 4))
     assert claimed == pytest.approx(want, rel=1e-9)
     worst = 0.0

@@ -106,7 +106,7 @@ def test_guarantee_what_is_affordable_composes_to_the_target(rounds, again, shar
 
 
 def test_what_is_affordable_is_what_ledgers_total():
-    again, share = gap_delta(CHAIN, EVERY, "exact"), aw.delta(CHAIN, 2)
+    again, share = gap_delta(CHAIN, EVERY, "exact"), aw.total_variation(CHAIN, 2)
     spent, failure = affordable_pair(again, share, 4, 0.5, 1e-6)
     releases = [aw.Release(1 + EVERY * k, spent, failure) for k in range(4)]
     total = aw.composed_epsilon(releases, CHAIN, 1 + 3 * EVERY + 2)

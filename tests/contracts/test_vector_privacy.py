@@ -85,7 +85,7 @@ def test_gaussian_releases_compose_at_least_as_opendp_says():
 
 
 def test_a_delta_ages_and_composes():
-    share = aw.delta(CHAIN, 3)
+    share = aw.total_variation(CHAIN, 3)
     one = aw.composed_epsilon([aw.Release(1, 0.5, 1e-6)], CHAIN, 4)
     assert one.aged_delta == pytest.approx(share * 1e-6, rel=1e-9)
     assert one.classical_delta == 1e-6

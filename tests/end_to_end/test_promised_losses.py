@@ -196,7 +196,7 @@ def test_shares_and_the_picture_of_worth_are_those_of_the_promises():
 @pytest.mark.parametrize("ages", [(1, 10, 6), pytest.param((10, 10, 10), marks=pytest.mark.slow)])
 def test_guarantee_estimates_from_many_rounds_lose_what_was_promised(tmp_path, ages):
     """The last of four rounds, each of them a run of its own."""
-    plan = aw.price(aw.scenarios.for_ever(), ages)
+    plan = aw.evaluate(aw.scenarios.for_ever(), ages)
     losses, promised = [], set()
     for seed in range(16):
         rng = np.random.default_rng(seed)

@@ -91,7 +91,7 @@ def test_run_and_rounds_write_pages_that_check_agrees_with(tmp_path):
 def test_plan_prices_ages_that_are_given(tmp_path):
     done = run("plan", "london", "--ages", "0,9,9", "--json", cwd=tmp_path)
     london = aw.scenarios.london()
-    assert json.loads(done.stdout)["gap"] == aw.price(london, [10, 1, 1]).gap
+    assert json.loads(done.stdout)["gap"] == aw.evaluate(london, [10, 1, 1]).gap
     done = run("plan", "london", "--ages", "0,9", cwd=tmp_path)
     assert done.returncode == 2
     assert "3 ages from 0 to 9, with commas" in done.stderr

@@ -63,7 +63,7 @@ def test_a_scenario_to_save_loads_to_the_same_problem(model, tmp_path):
 
 def test_one_age_for_all_is_priced_not_searched(model):
     choices = model.read({"source": "london", "age": "4"})
-    assert model.plan(choices).gap == aw.price(aw.scenarios.london(), [6, 6, 6]).gap
+    assert model.plan(choices).gap == aw.evaluate(aw.scenarios.london(), [6, 6, 6]).gap
     assert model.plan(choices).lower_bound is None
 
 
@@ -162,7 +162,9 @@ def test_delta_by_age_is_that_of_the_method(model, mixing):
         told = model.deltas(choices)[client.name]
         assert len(told) == aw.scenarios.london().aggregate_at
         for age, value in enumerate(told):
-            assert value == pytest.approx(aw.delta(client.process, age, mixing, law), rel=1e-9)
+            assert value == pytest.approx(
+                aw.total_variation(client.process, age, mixing, law), rel=1e-9
+            )
 
 
 @pytest.mark.parametrize("mixing", ["exact", "any_prior", "own_law"])

@@ -104,6 +104,6 @@ def test_what_was_collected_has_a_factor_of_its_own():
     plan = aw.plan(aw.scenarios.common_level())
     assert f"classical ε {max(plan.classical_epsilons):.4g}" in collected_sentence(plan)
     same = aw.MarkovChain([[0.5, 0.5], [0.5, 0.5]], [0, 1])
-    bare = aw.price(aw.Problem([aw.Client("one", same)], 3, 0.1), [1])
+    bare = aw.evaluate(aw.Problem([aw.Client("one", same)], 3, 0.1), [1])
     assert math.isinf(bare.classical_epsilons[0])
     assert "not protected at all" in collected_sentence(bare)

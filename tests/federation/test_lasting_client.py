@@ -159,7 +159,7 @@ def test_what_it_allows_itself_lets_every_plan_of_its_own_through(choices):
         **choices,
     )
     for slots in ([4, 4, 4], [1, 3, 2]):
-        result = aw.run_rounds(aw.price(problem, slots), rounds=2)
+        result = aw.run_rounds(aw.evaluate(problem, slots), rounds=2)
         assert all(one.epsilon <= 0.7 for one in result.rounds)
         assert not any(one.missing for one in result.rounds)
 

@@ -279,7 +279,7 @@ def losing(monkeypatch, number, name, slot):
 
 
 def test_guarantee_whoever_misses_a_slot_comes_later_and_stays_there(tmp_path, monkeypatch):
-    plan = aw.price(FOR_EVER.problem, [6, 6, 6])
+    plan = aw.evaluate(FOR_EVER.problem, [6, 6, 6])
     losing(monkeypatch, 2, "client 2", 6)
     result = run_rounds(plan, rounds=4, folder=tmp_path / "run", on_missing="replan")
     assert all(one.missing == () and one.participants == 3 for one in result.rounds)
@@ -295,7 +295,7 @@ def test_guarantee_whoever_misses_a_slot_comes_later_and_stays_there(tmp_path, m
 
 
 def test_whoever_is_gone_is_missing_and_nobody_moves(tmp_path):
-    plan = aw.price(FOR_EVER.problem, [6, 6, 6])
+    plan = aw.evaluate(FOR_EVER.problem, [6, 6, 6])
     result = run_rounds(
         plan, rounds=3, folder=tmp_path / "run", on_missing="replan", drop=["client 2"]
     )

@@ -34,7 +34,7 @@ class Readings:
 
 def ran(problem, off, folder):
     sources = {client.name: Readings(off) for client in problem.clients}
-    plan = aw.price(problem, [2, 3])
+    plan = aw.evaluate(problem, [2, 3])
     return aw.run(plan, sources=sources, folder=folder / "run", ledgers=folder / "ledgers")
 
 

@@ -464,7 +464,7 @@ def test_thousands_of_clients_have_one_draw(count):
     chain = aw.birth_death(0.1, 0.2, [20, 50, 100, 200])
     members = [aw.Client(f"c{i}", chain, samples=50) for i in range(count)]
     problem = aw.Problem(members, 3, 0.5, estimator="plain", noise="server")
-    plan = aw.price(problem, [3] * len(members))
+    plan = aw.evaluate(problem, [3] * len(members))
     result = aw.run(plan, rng=np.random.default_rng(2))
     assert len(result.statement.clients) == count
     # noise of each client's own would be √count times as large

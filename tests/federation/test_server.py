@@ -51,7 +51,7 @@ def test_an_undisturbed_run_aggregates_with_the_weights():
 
 def test_a_run_that_misses_several_names_one_and_counts_the_others():
     twins = [aw.Client(name, PROBLEM.clients[0].process, samples=9) for name in "abc"]
-    server = Server(aw.price(aw.Problem(twins, 2, 0.5), [1, 1, 1]), "run")
+    server = Server(aw.evaluate(aw.Problem(twins, 2, 0.5), [1, 1, 1]), "run")
     server.close(1)
     assert server.failure == ("client 'a' and 2 more missing in slot 1 (no upload by the deadline)")
 
@@ -147,7 +147,7 @@ def test_weights_are_those_of_each_client_in_whatever_order_they_are_heard(estim
     chain = aw.birth_death(0.2, 0.3, [1, 2, 3])
     clients = [aw.Client(f"client {i}", chain, samples=10 * (i + 1)) for i in range(4)]
     problem = aw.Problem(clients, aggregate_at=4, epsilon=0.5, estimator=estimator)
-    plan = aw.price(problem, [4, 3, 2, 1])
+    plan = aw.evaluate(problem, [4, 3, 2, 1])
     outcome = complete(Server(plan, "run"))
     assert outcome.collected == {"client 0": 4, "client 1": 3, "client 2": 2, "client 3": 1}
     for client, weight in zip(clients, (0.1, 0.2, 0.3, 0.4), strict=True):

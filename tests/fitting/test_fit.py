@@ -123,7 +123,7 @@ def test_the_measured_law_covers_the_truth_and_earns_credit(meters):
     made = fit(found, given_states([10, 20], found.values), epsilon=0.5, first_slot=10, slots=6)
     (client,) = made.clients
     for slot in range(5):
-        truth = aw.delta(CHAIN, 5 - slot)
+        truth = aw.total_variation(CHAIN, 5 - slot)
         assert client.limits[slot] >= truth
         assert client.limits[slot] >= client.estimates[slot]
     assert min(client.limits) < 1

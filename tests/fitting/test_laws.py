@@ -252,7 +252,7 @@ def test_real_households_remember_longer_than_a_fitted_chain():
     ):
         measured = [table_delta(c) for c in pair_counts(balanced, lag, 4)]
         assert np.median(measured) == pytest.approx(wanted, abs=0.05)
-        powers = [float(aw.delta(chain, lag)) for chain in chains]
+        powers = [float(aw.total_variation(chain, lag)) for chain in chains]
         assert np.median(powers) == pytest.approx(fitted, abs=0.02)
 
 

@@ -49,7 +49,7 @@ def measured_law(k):
     made = chain(k)
     law, steps, ages = made.stationary, made.transition, range(LAST - 1, -1, -1)
     joints = [np.diag(law) @ np.linalg.matrix_power(steps, age) for age in ages]
-    limits = [min(1.0, 1.25 * aw.delta(made, age) + 0.02) for age in ages]
+    limits = [min(1.0, 1.25 * aw.total_variation(made, age) + 0.02) for age in ages]
     return aw.MeasuredLaw(joints, limits, STATES, confidence=0.95, day=LAST, assumes="made up")
 
 
@@ -143,7 +143,7 @@ def plan(cell):
         return aw.plan(made)
     if cell["objective"] == "bound":
         return aw.plan(made, method="exhaustive")
-    return aw.price(made, [1 + number % LAST for number in range(len(made.clients))])
+    return aw.evaluate(made, [1 + number % LAST for number in range(len(made.clients))])
 
 
 def refusal(cell, made=problem):

@@ -128,7 +128,7 @@ def test_the_gap_of_many_records_is_the_real_excess_risk(estimator, ages):
     learner = aw.Ridge(FEATURES, LABELS, penalty=0.02, reference=np.full(5, 0.2))
     clients = [aw.Client(name, CHAIN, samples=40_000) for name in ("a", "b")]
     problem = aw.Problem(clients, 4, 2.0, learner=learner, estimator=estimator)
-    plan = aw.price(problem, [4 - age for age in ages])
+    plan = aw.evaluate(problem, [4 - age for age in ages])
     rng, excesses = np.random.default_rng(3), []
     table = learner.table(STATES)
     gains = np.asarray(plan.gains).reshape(2, -1)
@@ -184,7 +184,7 @@ def test_the_errors_of_an_aggregate_add_up_to_the_loss(estimator):
         assert total == pytest.approx(aw.loss_gap(problem, [2, 1]), rel=1e-9)
         assert (found.noise <= np.diag(found.error) * (1 + 1e-9)).all()
         assert found.noise @ RIDGE.weights(STATES) == pytest.approx(
-            aw.price(problem, [2, 3]).noise_gap, rel=1e-9
+            aw.evaluate(problem, [2, 3]).noise_gap, rel=1e-9
         )
 
 

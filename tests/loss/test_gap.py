@@ -28,7 +28,9 @@ def printed_expression(problem, ages):
         variance_a.append(nu @ z**2 - (nu @ z) ** 2)
         law = client.law if problem.mixing == "own_law" else None
         method = "exact" if law is None and problem.mixing == "own_law" else problem.mixing
-        delta = aw.delta(client.process, age, method, law, aggregate_at=problem.aggregate_at)
+        delta = aw.total_variation(
+            client.process, age, method, law, aggregate_at=problem.aggregate_at
+        )
         g.append(math.log((math.exp(problem.epsilon) - 1) / delta + 1))
     total = sum(
         2 * p[i] ** 2 * (np.ptp(problem.clients[i].process.states) / (n[i] * g[i])) ** 2

@@ -52,13 +52,13 @@ def test_the_paper_clients_with_a_level_and_sharp_noise(mixing, ages, gap, metho
     assert (plan.ages, plan.problem.epsilon) == (ages, 0.1)
     told = (plan.gap, plan.classical_fresh, plan.nothing_collected)
     assert told == pytest.approx((gap, 193.648, 404.709), abs=5.1e-4)
-    fresh = aw.price(plan.problem, [10, 10, 10])
+    fresh = aw.evaluate(plan.problem, [10, 10, 10])
     assert fresh.gap == pytest.approx(193.648, abs=5.1e-4)
 
 
 def test_nothing_collected_has_one_value_whatever_the_ages_and_wherever_it_stands():
     assert nothing_collected(PAPER, [9, 9, 9]) == pytest.approx(9.6682, abs=5e-5)
-    old, mixed = aw.price(PAPER, [1, 1, 1]), aw.price(PAPER, [1, 10, 4])
+    old, mixed = aw.evaluate(PAPER, [1, 1, 1]), aw.evaluate(PAPER, [1, 10, 4])
     run = aw.run(mixed, rng=np.random.default_rng(1))
     compared = [row.gap for row in aw.compare(PAPER) if row.name == "nothing collected"]
     schemes = aw.compare_schemes(PAPER.replace(estimator="plain", mixing="spectral"), [0.03, 0.1])
@@ -76,11 +76,14 @@ def test_nothing_collected_has_one_value_whatever_the_ages_and_wherever_it_stand
 
 def test_a_plan_whose_ages_imply_another_law_says_so_once():
     told = "under that one nothing collected would lose 9.668 Wh², not 4.709 Wh²."
-    notes = aw.price(PAPER, [1, 1, 1]).notes
+    notes = aw.evaluate(PAPER, [1, 1, 1]).notes
     assert sum(note.endswith(told) for note in notes) == 1
-    assert str(aw.price(PAPER, [1, 1, 1])).count("nothing collected would lose") == 1
+    assert str(aw.evaluate(PAPER, [1, 1, 1])).count("nothing collected would lose") == 1
     stationary = [replace(client, law=None) for client in PAPER.clients]
-    for same in (aw.price(PAPER, [10] * 3), aw.price(PAPER.replace(clients=stationary), [1] * 3)):
+    for same in (
+        aw.evaluate(PAPER, [10] * 3),
+        aw.evaluate(PAPER.replace(clients=stationary), [1] * 3),
+    ):
         assert not any("nothing collected would lose" in note for note in same.notes)
 
 
@@ -172,7 +175,7 @@ class TestRuns:
         assert aw.Plan.from_json(result.plan.to_json()) == result.plan
 
     def test_the_loss_of_runs_is_the_expected_one(self):
-        plan = aw.price(PAPER.replace(epsilon=1.0), [10, 7, 8])
+        plan = aw.evaluate(PAPER.replace(epsilon=1.0), [10, 7, 8])
         rng = np.random.default_rng(5)
         losses = [aw.run(plan, rng=rng).realised_loss for _ in range(400)]
         error = np.std(losses) / np.sqrt(len(losses))
@@ -196,9 +199,9 @@ def test_gains_of_a_plan_are_those_that_its_scenario_implies():
     with pytest.raises(aw.InvalidInput, match="gains"):
         aw.Plan.from_json(json.dumps({**plain, "gains": document["gains"]}))
     with pytest.raises(aw.InvalidInput, match="nobody, with estimator 'plain'"):
-        aw.price(PAPER.replace(estimator="plain"), [1, 1, 1], unheard=["client 1"])
+        aw.evaluate(PAPER.replace(estimator="plain"), [1, 1, 1], unheard=["client 1"])
     with pytest.raises(aw.InvalidInput, match="unheard is 'x'"):
-        aw.price(PAPER, [1, 1, 1], unheard=["x"])
+        aw.evaluate(PAPER, [1, 1, 1], unheard=["x"])
 
 
 def test_what_the_paper_compares_knows_no_gains():

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 import agewise as aw
-from agewise import price
+from agewise import evaluate
 from agewise.loss.training import rehearsals
 
 X = np.array([[-1.5], [-0.5], [0.5], [1.5]])
@@ -50,7 +50,7 @@ def one_training(given, ages, scales, rng):
 )
 def test_the_gap_is_that_of_trainings_drawn_one_by_one(estimator, ages):
     given, rng = problem(estimator=estimator), np.random.default_rng(7)
-    made = price(given, [4 - age for age in ages])
+    made = evaluate(given, [4 - age for age in ages])
     inputs = np.hstack([X, np.ones((4, 1))])
     law = sum(w * c.process.stationary for w, c in zip(given.weights, given.clients, strict=True))
     losses = []
@@ -96,7 +96,7 @@ def test_rivals_of_a_training():
         power * 2 * np.square(given.weights * reach).sum(), rel=1e-6
     )
     old = given.replace(aggregate_at=40, every=40)
-    forgotten = price(old, [1, 1])
+    forgotten = evaluate(old, [1, 1])
     assert forgotten.gap == pytest.approx(forgotten.nothing_collected, rel=1e-3)
     once = aw.plan(problem(noise="server"))
     assert once.draw_scale is not None

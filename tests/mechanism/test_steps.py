@@ -130,5 +130,5 @@ def test_the_loss_that_plans_tell_is_that_of_whole_noise(estimator):
     continuous = 3 * 2 * float(Laplace().variance(np.asarray(scale))) / 4
     if estimator == "plain":
         assert gap < 0.7 * continuous
-    plan = aw.price(problem, [2, 2])
+    plan = aw.evaluate(problem, [2, 2])
     assert plan.noise_gap <= plan.gap * (1 + 1e-12)

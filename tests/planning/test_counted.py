@@ -84,7 +84,9 @@ def test_counted_plans_lose_what_listed_ones_do(counted_from, choices):
     assert counted.nothing_collected == pytest.approx(listed.nothing_collected, rel=1e-12)
     assert counted.classical_fresh == pytest.approx(listed.classical_fresh, rel=1e-9)
     # The same schedule by the tables of each client, which share nothing with those of rows.
-    assert aw.price(counted.problem, counted.collect_at).gap == pytest.approx(counted.gap, rel=1e-9)
+    assert aw.evaluate(counted.problem, counted.collect_at).gap == pytest.approx(
+        counted.gap, rel=1e-9
+    )
     assert aw.loss_gap(counted.problem, counted.ages) == pytest.approx(counted.gap, rel=1e-9)
 
 

@@ -40,7 +40,7 @@ def test_others_still_collect_aged_data():
 
 
 def test_a_schedule_given_with_such_an_age_says_that_it_is_useless():
-    made = aw.price(problem(COARSE, FINE), [3, 6])
+    made = aw.evaluate(problem(COARSE, FINE), [3, 6])
     assert "Aged data of client c0 are all but useless" in notes_of(made)
     assert "Collect them fresh" in notes_of(made)
 

@@ -48,7 +48,7 @@ def test_the_paper_clients_with_noise_of_each_or_once(way, epsilon, each, once):
 def test_classical_noise_on_fresh_data_of_each_or_once(epsilon, each, once):
     problem = PAPER.replace(epsilon=epsilon, calibration="formula", estimator="plain")
     for trust, gap in (("client", each), ("server", once)):
-        assert aw.price(problem.replace(noise=trust), [10] * 3).gap == pytest.approx(gap)
+        assert aw.evaluate(problem.replace(noise=trust), [10] * 3).gap == pytest.approx(gap)
 
 
 def server_problem(rng, **choices):
@@ -60,8 +60,8 @@ def test_guarantee_the_draw_is_enough_for_every_client(estimator):
     rng = np.random.default_rng(1)
     for _ in range(20):
         problem = server_problem(rng, estimator=estimator, calibration="sharp")
-        plan = aw.price(problem, rng.integers(1, problem.aggregate_at + 1, len(problem.clients)))
-        own = aw.price(problem.replace(noise="client"), plan.collect_at)
+        plan = aw.evaluate(problem, rng.integers(1, problem.aggregate_at + 1, len(problem.clients)))
+        own = aw.evaluate(problem.replace(noise="client"), plan.collect_at)
         gains = np.abs(np.ravel(plan.gains))
         for gain, one, alone in zip(gains, plan.assignments, own.assignments, strict=True):
             assert plan.draw_scale >= gain * alone.noise_scale * (1 - 1e-12)
@@ -91,7 +91,7 @@ def test_the_loss_is_that_of_simulated_records_and_one_draw(choices):
     estimate = aw.simulate_gap(problem, ages, 40_000, np.random.default_rng(2))
     gap = aw.loss_gap(problem, ages)
     assert abs(estimate - gap) < 4 * estimate.standard_error
-    assert aw.price(problem, [10, 5, 8]).gap == gap
+    assert aw.evaluate(problem, [10, 5, 8]).gap == gap
 
 
 def test_coordinates_share_one_gain_and_one_scale():
@@ -121,7 +121,7 @@ def test_guarantee_planning_anew_keeps_what_was_promised(estimator):
     problem = PAPER.replace(
         noise="server", estimator=estimator, mixing="exact", calibration="sharp", epsilon=0.05
     )
-    first = aw.price(problem, [3, 1, 9])
+    first = aw.evaluate(problem, [3, 1, 9])
     again = aw.replan(first, 5, {"client 2": 1}, lost=["client 1"])
     third = aw.replan(again, 7, {"client 2": 1})
     ordered = first.assignments[1].noise_scale
@@ -138,8 +138,8 @@ def test_guarantee_planning_anew_keeps_what_was_promised(estimator):
 
 def test_a_promise_beyond_the_target_makes_a_larger_draw():
     problem = PAPER.replace(noise="server", estimator="plain")
-    plain = aw.price(problem, [10, 10, 10])
-    more = aw.price(problem, [10, 10, 10], promised={"client 3": 100.0})
+    plain = aw.evaluate(problem, [10, 10, 10])
+    more = aw.evaluate(problem, [10, 10, 10], promised={"client 3": 100.0})
     assert more.draw_scale == pytest.approx(100 / 3)
     assert plain.draw_scale < more.draw_scale
     assert more.assignments[2].noise_scale == pytest.approx(100)
@@ -156,7 +156,7 @@ def test_a_promise_beyond_the_target_makes_a_larger_draw():
 )
 def test_promises_that_are_none_are_refused(promised, trust, told):
     with pytest.raises(aw.InvalidInput, match=told):
-        aw.price(PAPER.replace(noise=trust), [10] * 3, promised=promised)
+        aw.evaluate(PAPER.replace(noise=trust), [10] * 3, promised=promised)
 
 
 def test_the_rival_has_the_same_trust():
@@ -166,7 +166,7 @@ def test_the_rival_has_the_same_trust():
     assert "classical, fresh, once" in str(once)
     assert once.classical_fresh < each.classical_fresh
     assert once.gap < each.gap
-    fresh = aw.price(problem.replace(noise="server", capacity=None), [10] * 3)
+    fresh = aw.evaluate(problem.replace(noise="server", capacity=None), [10] * 3)
     assert once.classical_fresh == pytest.approx(fresh.gap)
     rows = aw.compare(problem, noise=["client", "server"])
     names = [row.name for row in rows]

@@ -10,7 +10,7 @@ LONDON = aw.scenarios.london()
 
 def test_a_priced_schedule_is_the_plan_of_those_slots():
     best = aw.plan(LONDON)
-    again = aw.price(LONDON, best.collect_at)
+    again = aw.evaluate(LONDON, best.collect_at)
     assert again.assignments == best.assignments
     assert (again.gap, again.objective) == (best.gap, best.gap)
     assert (again.method, again.lower_bound, again.proof, again.certificate) == (
@@ -23,7 +23,7 @@ def test_a_priced_schedule_is_the_plan_of_those_slots():
 
 
 def test_the_objective_of_a_priced_schedule_is_the_problems():
-    by_bound = aw.price(LONDON.replace(objective="bound"), np.array([9, 1, 1]), "mine")
+    by_bound = aw.evaluate(LONDON.replace(objective="bound"), np.array([9, 1, 1]), "mine")
     assert by_bound.objective == aw.loss_bound(by_bound.problem, by_bound.ages)
     assert by_bound.objective == pytest.approx(414.382, rel=1e-5)
     assert aw.Plan.from_json(by_bound.to_json()) == by_bound
@@ -43,15 +43,15 @@ def test_the_objective_of_a_priced_schedule_is_the_problems():
 )
 def test_slots_that_cannot_be_are_refused(slots, words):
     with pytest.raises(aw.InvalidInput, match=words):
-        aw.price(LONDON.replace(capacity=1), slots)
+        aw.evaluate(LONDON.replace(capacity=1), slots)
 
 
 def test_somebody_must_be_heard():
     london = LONDON.replace(estimator="best")
     with pytest.raises(aw.InvalidInput, match="unheard is all clients"):
-        aw.price(london, [1, 1, 1], unheard=[client.name for client in london.clients])
+        aw.evaluate(london, [1, 1, 1], unheard=[client.name for client in london.clients])
 
 
 def test_a_priced_schedule_claims_no_search():
     with pytest.raises(aw.InvalidInput, match=r"method is 'certified'.*Use plan\(\)"):
-        aw.price(LONDON, [1, 2, 3], "certified")
+        aw.evaluate(LONDON, [1, 2, 3], "certified")

@@ -156,7 +156,7 @@ def test_guarantee_a_plan_whose_proof_does_not_hold_is_refused(by_parts, change)
 
 
 def test_a_better_schedule_shows_that_not_all_were_tried():
-    worse = aw.price(LONDON, [10, 10, 10])
+    worse = aw.evaluate(LONDON, [10, 10, 10])
     document = json.loads(worse.to_json())
     document.update(
         method="exhaustive",
@@ -166,7 +166,7 @@ def test_a_better_schedule_shows_that_not_all_were_tried():
     )
     with pytest.raises(aw.InvalidInput, match=r"lower_bound is 216.*127\.07.*its proof shows"):
         aw.Plan.from_json(json.dumps(document))
-    by_bound = aw.price(LONDON.replace(aggregate_at=3, objective="bound"), [3, 3, 3])
+    by_bound = aw.evaluate(LONDON.replace(aggregate_at=3, objective="bound"), [3, 3, 3])
     document = copy.deepcopy(json.loads(by_bound.to_json()))
     document.update(
         method="exhaustive",

@@ -12,7 +12,7 @@ ODD = "<script>alert('x')</script> & co"
 def planned(count, name="n"):
     clients = [aw.Client(f"{name} {i}", CHAIN, samples=50 + i % 7) for i in range(count)]
     problem = aw.Problem(clients, 10, 0.1, name=name, unit="Wh", origin=f"from {name}")
-    return aw.price(problem, [1 + i % 10 for i in range(count)])
+    return aw.evaluate(problem, [1 + i % 10 for i in range(count)])
 
 
 @pytest.mark.parametrize("count", [1, 3, 10_000])
@@ -57,7 +57,7 @@ def test_a_repr_stays_one_line_whatever_the_name():
     made = planned(1)
     problem = made.problem.replace(name="two\nlines")
     assert len(repr(problem).splitlines()) == 1
-    assert len(repr(aw.price(problem, [1])).splitlines()) == 1
+    assert len(repr(aw.evaluate(problem, [1])).splitlines()) == 1
 
 
 def test_a_plan_reads_as_a_table_with_its_facts():

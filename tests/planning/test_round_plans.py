@@ -24,7 +24,7 @@ PLAIN = FOR_EVER.replace(level=None, estimator="plain")
 )
 def test_each_release_spends_what_lasts_for_ever(promise, ages, spent, loss, filtered):
     problem = FOR_EVER.replace(promise=promise)
-    plan = aw.price(problem, [10 - age for age in ages])
+    plan = aw.evaluate(problem, [10 - age for age in ages])
     for one, wanted in zip(plan.assignments, spent, strict=True):
         assert one.classical_epsilon == pytest.approx(wanted, abs=1e-5)
         assert one.aged_epsilon == pytest.approx(0.1, rel=1e-6)
@@ -43,16 +43,16 @@ def test_for_ever_no_classical_noise_is_left():
 
 
 def test_fewer_rounds_need_less_noise_and_many_are_for_ever():
-    gaps = [aw.price(PLAIN.replace(rounds=n), [10, 10, 10]).gap for n in (2, 5, 365, None)]
+    gaps = [aw.evaluate(PLAIN.replace(rounds=n), [10, 10, 10]).gap for n in (2, 5, 365, None)]
     assert gaps == sorted(gaps)
     assert gaps[-2] == pytest.approx(gaps[-1], rel=1e-6)
     once = PLAIN.replace(rounds=1, every=None)
-    assert aw.price(once, [10, 10, 10]).gap < gaps[0]
+    assert aw.evaluate(once, [10, 10, 10]).gap < gaps[0]
 
 
 def test_one_release_promised_at_every_moment_is_classical():
     once = PLAIN.replace(rounds=1, every=None, promise="every_moment")
-    plan = aw.price(once, [1, 5, 10])
+    plan = aw.evaluate(once, [1, 5, 10])
     assert plan.classical_epsilons == pytest.approx([0.1] * 3, rel=1e-6)
 
 
@@ -60,7 +60,7 @@ def test_the_last_slots_lie_between_the_two_promises():
     slots = [2, 5, 8]
     spent = {}
     for promise in ("every_moment", 20, 4, 0, "present"):
-        spent[promise] = aw.price(PLAIN.replace(promise=promise), slots).classical_epsilons
+        spent[promise] = aw.evaluate(PLAIN.replace(promise=promise), slots).classical_epsilons
     for one, other in zip(list(spent)[:-1], list(spent)[1:], strict=True):
         assert all(a <= b * (1 + 1e-6) for a, b in zip(spent[one], spent[other], strict=True))
     assert spent[0] == pytest.approx(spent["present"])

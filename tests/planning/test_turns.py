@@ -24,7 +24,7 @@ def with_turns(problem, *turns):
 
 
 def test_noise_is_that_of_releases_so_far_apart():
-    plan = aw.price(with_turns(DAILY, 4, 2, 1), [4, 3, 2])
+    plan = aw.evaluate(with_turns(DAILY, 4, 2, 1), [4, 3, 2])
     for client, turn, age in zip(DAILY.clients, (4, 2, 1), (0, 1, 2), strict=True):
         one = plan.assignments[plan.problem.clients.index(dataclasses.replace(client, turn=turn))]
         afforded = aw.per_release_epsilon(client.process, 5 * turn, 1.0, age, "present")
@@ -51,14 +51,14 @@ def last_release(problem, plan, rounds):
 @pytest.mark.parametrize(("rounds", "over"), [(None, 12), (12, 12), (7, 7), (3, 3), (2, 2)])
 def test_the_loss_is_the_mean_over_all_rounds(rounds, over):
     problem = with_turns(DAILY.replace(rounds=rounds), 4, 3, 1)
-    plan = aw.price(problem, [4, 2, 3])
+    plan = aw.evaluate(problem, [4, 2, 3])
     assert plan.gap == pytest.approx(last_release(problem, plan, over), rel=1e-9)
     assert aw.Plan.from_json(plan.to_json()).gap == plan.gap
 
 
 def test_a_round_by_itself_loses_what_its_clients_leave_open():
     problem = with_turns(DAILY, 4, 3, 1)
-    plan = aw.price(problem, [4, 2, 3])
+    plan = aw.evaluate(problem, [4, 2, 3])
     full = plan_of_round(plan, 13, {})
     assert full.unheard == ()
     assert full.gap < plan.gap
@@ -120,16 +120,16 @@ def test_guarantee_a_client_asked_out_of_turn_refuses(tmp_path):
 
 
 def test_those_who_missed_their_slot_come_later_and_nobody_else_moves():
-    plan = aw.price(DAILY, [1, 2, 4])
+    plan = aw.evaluate(DAILY, [1, 2, 4])
     moved = postpone(plan, 3, ["middle"])
     assert moved.collect_at[1:] == [2, 4]
     assert moved.collect_at[0] in (3, 4)
     other = {3: 4, 4: 3}[moved.collect_at[0]]
-    assert moved.gap <= aw.price(DAILY, [other, 2, 4]).gap
+    assert moved.gap <= aw.evaluate(DAILY, [other, 2, 4]).gap
     full = DAILY.replace(capacity=1)
-    assert postpone(aw.price(full, [1, 2, 4]), 3, ["middle"]).collect_at == [3, 2, 4]
+    assert postpone(aw.evaluate(full, [1, 2, 4]), 3, ["middle"]).collect_at == [3, 2, 4]
     with pytest.raises(aw.InvalidInput, match="capacity"):
-        postpone(aw.price(full, [1, 2, 4]), 4, ["middle"])
+        postpone(aw.evaluate(full, [1, 2, 4]), 4, ["middle"])
     again = aw.replan(plan, 3, {"middle": 2})
     assert again.collect_at == moved.collect_at
 

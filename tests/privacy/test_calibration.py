@@ -107,7 +107,7 @@ def test_a_law_that_rules_states_out_does_not_shrink_the_sensitivity(paper_chain
 
 def test_delta_zero_needs_no_noise():
     chain = aw.MarkovChain([[0.3, 0.7], [0.3, 0.7]], [0, 1])
-    noise = aw.noise_scale(chain.joint(1, 2), [0, 1], 10, 0.1, delta=aw.delta(chain, 1))
+    noise = aw.noise_scale(chain.joint(1, 2), [0, 1], 10, 0.1, delta=aw.total_variation(chain, 1))
     assert noise.scale == 0
     assert noise.classical_epsilon == math.inf
 

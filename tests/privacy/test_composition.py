@@ -93,11 +93,13 @@ def test_releases_with_a_delta_or_without_noise_are_carried_on_as_one_number(pap
     chain = paper_chains[0]
     for first in (Release(2, 0.5, 1e-9), Release(2, math.inf)):
         total = aw.composed_epsilon([first, Release(6, 0.4)], chain, 12)
-        carried = aw.aged_epsilon(first.classical_epsilon, aw.delta(chain, 4)) + 0.4
-        assert total.aged == pytest.approx(aw.aged_epsilon(carried, aw.delta(chain, 6)), rel=1e-12)
+        carried = aw.aged_epsilon(first.classical_epsilon, aw.total_variation(chain, 4)) + 0.4
+        assert total.aged == pytest.approx(
+            aw.aged_epsilon(carried, aw.total_variation(chain, 6)), rel=1e-12
+        )
     sharper = aw.composed_epsilon([Release(2, 0.5), Release(6, 0.4)], chain, 12).aged
-    formula = aw.aged_epsilon(0.5, aw.delta(chain, 4)) + 0.4
-    assert sharper < 0.95 * aw.aged_epsilon(formula, aw.delta(chain, 6))
+    formula = aw.aged_epsilon(0.5, aw.total_variation(chain, 4)) + 0.4
+    assert sharper < 0.95 * aw.aged_epsilon(formula, aw.total_variation(chain, 6))
 
 
 def test_any_prior_is_carried_on_by_the_tanh_law(paper_chains):
@@ -106,7 +108,7 @@ def test_any_prior_is_carried_on_by_the_tanh_law(paper_chains):
     )
     aged = aw.Ageing(paper_chains[0], 6, "any_prior").aged_epsilon
     assert total.aged == pytest.approx(aged(aged(0.5) + 0.4), rel=1e-13)
-    assert total.aged < aw.aged_epsilon(0.9, aw.delta(paper_chains[0], 6, "any_prior"))
+    assert total.aged < aw.aged_epsilon(0.9, aw.total_variation(paper_chains[0], 6, "any_prior"))
 
 
 def test_many_states_are_all_given_the_worst_loss(paper_chains):

@@ -205,9 +205,9 @@ def test_several_releases_of_a_lifted_chain_cost_less_than_without_ageing():
 def test_any_prior_is_about_any_law_of_the_enlarged_states():
     chain = habitual()
     lifted = aw.LiftedChain(chain, pairs(2), [0, 1])
-    asked = aw.delta(lifted, 3, "any_prior", aggregate_at=9)
-    assert asked == pytest.approx(aw.delta(chain, 3, "any_prior"), rel=1e-12)
-    assert asked > aw.delta(lifted, 3, aggregate_at=9)
+    asked = aw.total_variation(lifted, 3, "any_prior", aggregate_at=9)
+    assert asked == pytest.approx(aw.total_variation(chain, 3, "any_prior"), rel=1e-12)
+    assert asked > aw.total_variation(lifted, 3, aggregate_at=9)
 
 
 def test_old_names_say_what_they_are_called_now():

@@ -105,7 +105,9 @@ def test_other_adversaries_are_carried_on_as_one_number(paper_chains, method):
         if method == "any_prior":
             total = spent + (aw.Ageing(chain, 12, method).aged_epsilon(total) if total else 0.0)
         else:
-            total = spent + (aw.aged_epsilon(total, aw.delta(chain, 12, method)) if total else 0.0)
+            total = spent + (
+                aw.aged_epsilon(total, aw.total_variation(chain, 12, method)) if total else 0.0
+            )
     found = aw.continual_epsilon(chain, 12, spent, method=method)
     assert total <= found * (1 + 1e-12)
     assert found == pytest.approx(total, rel=1e-7)

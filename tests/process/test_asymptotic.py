@@ -129,7 +129,7 @@ def test_guarantee_sharp_noise_for_a_measured_law_meets_its_target(measured, tar
         np.log1p(np.expm1(target) / measured.joint(1, 2).stick_limit(target))
     )
     problem = aw.Problem([aw.Client("a", measured, samples=10)], 2, target, estimator="plain")
-    cell = aw.price(problem, [1]).assignments[0]
+    cell = aw.evaluate(problem, [1]).assignments[0]
     assert cell.classical_epsilon == pytest.approx(spent)
     assert cell.aged_epsilon <= target
 

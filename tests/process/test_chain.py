@@ -70,7 +70,7 @@ def test_batch_of_stationary_laws_equals_one_by_one(rng):
 def test_three_hundred_states(rng):
     chain = random_chain(rng, 300, "sparse")
     assert np.abs(chain.stationary @ chain.transition - chain.stationary).max() < 1e-15
-    assert 0 < aw.delta(chain, 3) <= 1
+    assert 0 < aw.total_variation(chain, 3) <= 1
 
 
 def test_stationary_law_where_products_would_overflow():

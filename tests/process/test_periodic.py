@@ -34,21 +34,21 @@ def test_one_matrix_a_day_is_a_homogeneous_chain(rng):
     np.testing.assert_allclose(day.law(3), chain.stationary, rtol=1e-12)
     for method in ("exact", "any_prior"):
         np.testing.assert_allclose(
-            aw.delta(day, range(6), method, aggregate_at=9),
-            aw.delta(chain, range(6), method),
+            aw.total_variation(day, range(6), method, aggregate_at=9),
+            aw.total_variation(chain, range(6), method),
             atol=1e-13,  # what is allowed for rounding differs
         )
     law = [0.1, 0.2, 0.3, 0.4]
-    assert aw.delta(day, 3, "own_law", law, aggregate_at=5) == pytest.approx(
-        aw.delta(chain, 3, "own_law", law)
+    assert aw.total_variation(day, 3, "own_law", law, aggregate_at=5) == pytest.approx(
+        aw.total_variation(chain, 3, "own_law", law)
     )
 
 
 def test_delta_depends_on_the_time_of_day():
     calm, busy = [[0.99, 0.01], [0.01, 0.99]], [[0.55, 0.45], [0.45, 0.55]]
     day = aw.PeriodicChain([calm, calm, busy, busy], [0, 1])
-    assert aw.delta(day, 2, aggregate_at=3) == pytest.approx(0.98**2)
-    assert aw.delta(day, 2, aggregate_at=5) == pytest.approx(0.1**2)
+    assert aw.total_variation(day, 2, aggregate_at=3) == pytest.approx(0.98**2)
+    assert aw.total_variation(day, 2, aggregate_at=5) == pytest.approx(0.1**2)
 
 
 def test_sampled_paths_follow_the_day(day, rng):
@@ -67,8 +67,11 @@ def test_sampled_paths_follow_the_day(day, rng):
         ),
         (lambda: aw.PeriodicChain([np.eye(2)], [0, 1, 2]), "2 values"),
         (lambda: aw.PeriodicChain([np.eye(2)], [0, 1]).laws, "closed classes"),
-        (lambda: aw.delta(aw.PeriodicChain([np.eye(2)], [0, 1]), 1), "aggregate_at"),
-        (lambda: aw.delta(aw.PeriodicChain([np.eye(2)], [0, 1]), 1, "spectral"), "spectral"),
+        (lambda: aw.total_variation(aw.PeriodicChain([np.eye(2)], [0, 1]), 1), "aggregate_at"),
+        (
+            lambda: aw.total_variation(aw.PeriodicChain([np.eye(2)], [0, 1]), 1, "spectral"),
+            "spectral",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_clear_message(call, words):

@@ -42,7 +42,7 @@ from agewise.cli.console import (
 from agewise.cli.layout import Column, print_facts, print_table
 from agewise.cli.schedules import slots_of_ages, slots_of_clients
 from agewise.errors import InvalidInput
-from agewise.planning import Plan, SearchMethod, price
+from agewise.planning import Plan, SearchMethod, evaluate
 from agewise.planning import plan as make_plan
 from agewise.planning import replan as make_replan
 from agewise.planning.compare import FRESH, NOTHING
@@ -136,7 +136,7 @@ def plan(
     try:
         with progress_bar("searching") as advance:
             planned = (
-                price(problem, slots_of_ages(problem, ages))
+                evaluate(problem, slots_of_ages(problem, ages))
                 if ages is not None
                 else make_plan(
                     problem,

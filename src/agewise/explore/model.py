@@ -19,7 +19,7 @@ from agewise.federation import run, run_rounds
 from agewise.federation.journal import STATEMENT
 from agewise.fitting.report import Fit
 from agewise.mechanism import MECHANISMS
-from agewise.planning import Plan, plan, price
+from agewise.planning import Plan, evaluate, plan
 from agewise.planning.promise import epsilon_after
 from agewise.privacy import Ageing
 from agewise.problem import Problem
@@ -136,7 +136,7 @@ class Model:
     def _plan(self, choices: Choices) -> Plan:
         problem = self.problem(choices)
         slots = choices.slots(problem)
-        return plan(problem) if slots is None else price(problem, slots)
+        return plan(problem) if slots is None else evaluate(problem, slots)
 
     def deltas(self, choices: Choices) -> dict[str, tuple[float, ...]]:
         """Δ of each client's records by age, from 0 on."""

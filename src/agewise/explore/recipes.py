@@ -42,7 +42,7 @@ def _python(picture: str, choices: Choices, source: Source) -> str:
             said = ", ".join(f"{name}={_literal(value)}" for name, value in changes.items())
             lines.append(f"problem = problem.replace({said})")
     slots = choices.slots(source.problem)
-    call = "aw.plan({})" if slots is None else f"aw.price({{}}, {slots})"
+    call = "aw.plan({})" if slots is None else f"aw.evaluate({{}}, {slots})"
     if picture == "loss":
         targets = ", ".join(f"{one:g}" for one in sorted({*GRID, choices.epsilon}))
         lines += [

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from agewise.federation.uploads import Received
-from agewise.planning import Plan, price
+from agewise.planning import Plan, evaluate
 from agewise.problem import Client, Problem
 
 
@@ -28,11 +28,11 @@ def carried_out(
         silent = [name for name in planned if name not in followed]
         if problem.capacity is not None and max(Counter(slots).values()) > problem.capacity:
             problem = problem.replace(capacity=None)
-        made = price(problem, slots, "carried out", silent, promised)
+        made = evaluate(problem, slots, "carried out", silent, promised)
         return made.as_written_with(plan)
     if len(clients) < len(problem.clients):
         kept = [replace(c, weight=share) for c, share in zip(clients, shares, strict=True)]
         problem = problem.keep(kept, capacity=None)
     elif problem.capacity is not None and max(Counter(slots).values()) > problem.capacity:
         problem = problem.replace(capacity=None)  # what was done is done
-    return price(problem, slots, "carried out", promised=promised).as_written_with(plan)
+    return evaluate(problem, slots, "carried out", promised=promised).as_written_with(plan)

@@ -18,7 +18,7 @@ from agewise.errors import InvalidInput
 from agewise.fitting.given import LEVEL, find_classes
 from agewise.fitting.laws import WEEK, Codes, fit_chain, tally, window_starts
 from agewise.fitting.report import Fit
-from agewise.mixing import delta
+from agewise.mixing import total_variation
 from agewise.privacy.ageing import classical_epsilon
 from agewise.readings import Readings
 
@@ -218,7 +218,7 @@ def _watch(
             if fitted.adversary == "household":
                 law = _table(*was, values.size)
             week = np.tile(np.arange(pairs[1].old.shape[1]) // WEEK, len(part))
-            deltas = (("measured", limit), ("chain", float(delta(chain, age))))
+            deltas = (("measured", limit), ("chain", float(total_variation(chain, age))))
             claims = tuple((claim, d, float(classical_epsilon(epsilon, d))) for claim, d in deltas)
             yield _Party(name, len(part), was, then, week, law, claims)
 

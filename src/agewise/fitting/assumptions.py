@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agewise.arrays import Array, states_at
 from agewise.fitting.halves import Halves, compare_halves
 from agewise.fitting.laws import WEEK, Codes, fit_chain, pair_counts, tally
-from agewise.mixing import delta
+from agewise.mixing import total_variation
 from agewise.process.limits import table_delta
 
 MATTERS = 0.1
@@ -131,7 +131,7 @@ def check_assumptions(
         LagCheck(
             lag,
             float(np.median([table_delta(c) for c in pair_counts(used, lag, size)])),
-            float(np.median([float(delta(chain, lag)) for chain in chains])),
+            float(np.median([float(total_variation(chain, lag)) for chain in chains])),
             spoken_time(lag, day),
         )
         for lag in (usual_lags(day) if lags is None else lags)

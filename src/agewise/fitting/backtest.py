@@ -20,7 +20,7 @@ from agewise.fitting.laws import WEEK, window_starts
 from agewise.fitting.states import States
 from agewise.loss.estimator import estimator_of
 from agewise.mechanism import MECHANISMS
-from agewise.planning import Plan, price
+from agewise.planning import Plan, evaluate
 from agewise.planning import plan as make_plan
 from agewise.problem import Problem
 from agewise.progress import Progress
@@ -214,10 +214,10 @@ def _schemes(problem: Problem, rng: np.random.Generator) -> dict[str, tuple[Plan
     fresh = np.full(clients, slots)
     drawn = random_schedule(clients, slots, rng, problem.capacity)
     plans = {
-        "classical, fresh": price(best.replace(capacity=None), fresh, "fresh"),
+        "classical, fresh": evaluate(best.replace(capacity=None), fresh, "fresh"),
         "plain": make_plan(plain),
         "propagated": make_plan(moved),
         BEST: make_plan(best),
-        "random": price(plain, drawn + 1, "random"),
+        "random": evaluate(plain, drawn + 1, "random"),
     }
     return {name: (plan, _quiet(plan)) for name, plan in plans.items()}

@@ -18,9 +18,9 @@ from agewise.loss.gap import nothing_collected
 from agewise.loss.tables import cost_tables, known_tables
 from agewise.planning.best import check_best, heard_rows, open_tables
 from agewise.planning.counted import check_counted, counted_tables, is_about_counts
+from agewise.planning.evaluate import MOST_NOISE, SEARCHES, assemble, check_unheard, checked_slots
 from agewise.planning.objectives import best_by_bound
 from agewise.planning.plan import EARLIER, VERSION, Assignment, Plan
-from agewise.planning.price import MOST_NOISE, SEARCHES, assemble, check_unheard, checked_slots
 from agewise.planning.proof import (
     REMEDY,
     ROUNDING,

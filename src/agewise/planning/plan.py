@@ -369,7 +369,7 @@ class Plan:
             return f"Publish {what}, the mean that is known already; there is nothing to run."
         if self.problem.rounds != 1:
             return (
-                'In Python: aw.run_rounds(aw.price(problem.replace(estimator="best"), '
+                'In Python: aw.run_rounds(aw.evaluate(problem.replace(estimator="best"), '
                 "[problem.aggregate_at] * len(problem.clients)))"
             )
         return (

@@ -18,10 +18,10 @@ from agewise.loss.kinds import PASSING, told_of
 from agewise.loss.tables import cost_tables, known_tables
 from agewise.planning.best import heard_rows, open_tables, search_best
 from agewise.planning.counted import counted_tables, search_counted
+from agewise.planning.evaluate import assemble
 from agewise.planning.given import problem_of
 from agewise.planning.objectives import best_by_objective
 from agewise.planning.plan import Plan, as_plan
-from agewise.planning.price import assemble
 from agewise.planning.proof import draws_once, open_costs
 from agewise.planning.turns import postpone
 from agewise.problem import Problem

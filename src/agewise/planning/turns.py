@@ -18,9 +18,9 @@ from agewise.knowledge.estimate import GainTables
 from agewise.loss.estimator import estimator_of
 from agewise.loss.tables import known_tables
 from agewise.planning.best import search_best
+from agewise.planning.evaluate import evaluate
 from agewise.planning.given import problem_of
 from agewise.planning.plan import Plan
-from agewise.planning.price import price
 from agewise.problem import Problem
 from agewise.progress import Progress
 
@@ -91,7 +91,7 @@ def plan_of_round(plan: Plan, number: int, slots: Mapping[str, int]) -> Plan | N
         return None
     if places == plan.collect_at and all(client.turn == 1 for client in problem.clients):
         return plan
-    return price(problem, places, "in turn", absent)
+    return evaluate(problem, places, "in turn", absent)
 
 
 def postpone(
@@ -120,4 +120,4 @@ def postpone(
             for slot in open_slots
         ]
         slots[name] = open_slots[int(np.argmin([one.gap for one in losses]))]
-    return price(problem, list(slots.values()), "in turn", silent)
+    return evaluate(problem, list(slots.values()), "in turn", silent)

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from agewise.arrays import Array
-from agewise.checks import fraction, numbers, positive, whole
+from agewise.checks import fraction, numbers, positive, renamed, whole
 from agewise.errors import InvalidInput
-from agewise.mixing import MIXINGS, Method, Sharpness, delta
+from agewise.mixing import MIXINGS, Method, Sharpness, total_variation
 from agewise.process import JointLaw, Process
 
 _ULP = float(np.finfo(float).eps)
@@ -39,28 +40,31 @@ _BLOCK = 2**22
 
 
 @overload
-def aged_epsilon(epsilon: float, delta: float) -> float: ...
+def aged_epsilon(epsilon: float, total_variation: float) -> float: ...
 @overload
-def aged_epsilon(epsilon: ArrayLike, delta: ArrayLike) -> float | Array: ...
-def aged_epsilon(epsilon: ArrayLike, delta: ArrayLike) -> float | Array:
+def aged_epsilon(epsilon: ArrayLike, total_variation: ArrayLike) -> float | Array: ...
+@renamed(delta="total_variation")
+def aged_epsilon(epsilon: ArrayLike, total_variation: ArrayLike) -> float | Array:
     """Return ε(a, ε_c) = ln(1 + Δ(e^{ε_c} − 1)): the age-dependent privacy of an ε_c-DP mechanism.
 
     The paper's Proposition 1. `epsilon` is the classical ε_c of the mechanism (infinite: no noise
-    at all), `delta` the Δ of `agewise.delta`. Arrays broadcast.
+    at all), `total_variation` the Δ of the function of that name. Arrays broadcast.
 
-    >>> round(aged_epsilon(1.0, delta=0.4), 4)
+    >>> round(aged_epsilon(1.0, total_variation=0.4), 4)
     0.5231
-    >>> aged_epsilon(1.0, delta=1.0)
+    >>> aged_epsilon(1.0, total_variation=1.0)
     1.0
     """
-    return _plain(_forward(_checked_epsilon(epsilon, infinite=True), checked_delta(delta)))
+    shares = checked_shares(total_variation)
+    return _plain(_forward(_checked_epsilon(epsilon, infinite=True), shares))
 
 
 @overload
-def classical_epsilon(epsilon: float, delta: float) -> float: ...
+def classical_epsilon(epsilon: float, total_variation: float) -> float: ...
 @overload
-def classical_epsilon(epsilon: ArrayLike, delta: ArrayLike) -> float | Array: ...
-def classical_epsilon(epsilon: ArrayLike, delta: ArrayLike) -> float | Array:
+def classical_epsilon(epsilon: ArrayLike, total_variation: ArrayLike) -> float | Array: ...
+@renamed(delta="total_variation")
+def classical_epsilon(epsilon: ArrayLike, total_variation: ArrayLike) -> float | Array:
     """Return ε_c = ln(1 + (e^{ε̄} − 1)/Δ): the classical ε that suffices for the aged target ε̄.
 
     Guarantees
@@ -68,11 +72,11 @@ def classical_epsilon(epsilon: ArrayLike, delta: ArrayLike) -> float | Array:
         and short of `e` by a few ulps only. Δ = 1 returns the target itself. Δ = 0 returns
         infinity: the collected data say nothing about the present, so no noise is needed.
 
-    >>> round(classical_epsilon(0.5, delta=0.4), 4)
+    >>> round(classical_epsilon(0.5, total_variation=0.4), 4)
     0.9639
     """
     target = _checked_epsilon(epsilon, infinite=False)
-    deltas = checked_delta(delta)
+    deltas = checked_shares(total_variation)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         odds = np.expm1(target) / deltas
         needed = np.log1p(odds)
@@ -83,28 +87,30 @@ def classical_epsilon(epsilon: ArrayLike, delta: ArrayLike) -> float | Array:
     return _plain(np.where(deltas == 1, target, needed * _SHRINK))
 
 
-def aged_approximate(epsilon: float, failure: float, delta: float) -> tuple[float, float]:
+@renamed(delta="total_variation")
+def aged_approximate(epsilon: float, failure: float, total_variation: float) -> tuple[float, float]:
     """Return the aged (ε, δ) of an (ε_c, δ_c)-DP mechanism: δ becomes Δ·δ_c, ε as before.
 
     By the joint convexity of the hockey-stick divergence (Balle, Barthe and Gaboardi 2018,
     Theorem 2): the two laws of the collected record share all but a part Δ of their mass.
     `failure` is δ_c, from 0 to below 1.
 
-    >>> aged_approximate(1.0, 1e-6, delta=0.5)[1]
+    >>> aged_approximate(1.0, 1e-6, total_variation=0.5)[1]
     5e-07
     """
     fraction("failure", failure, with_zero=True)
-    aged = fraction("delta", delta, with_zero=True, with_one=True) * float(failure)
-    if aged == 0 and failure > 0 and delta > 0:  # underflow must not turn δ into none
+    share = fraction("total_variation", total_variation, with_zero=True, with_one=True)
+    aged = share * float(failure)
+    if aged == 0 and failure > 0 and share > 0:  # underflow must not turn δ into none
         aged = 5e-324
-    return aged_epsilon(epsilon, delta), aged
+    return aged_epsilon(epsilon, share), aged
 
 
 class Ageing:
     """What ageing between two slots makes of privacy, for any mechanism: both ways, exactly.
 
     `Ageing(process, age)` is for a process whose slots are alike; one that depends on the slot
-    needs `aggregate_at`. `method` and `law` are those of `agewise.delta`.
+    needs `aggregate_at`. `method` and `law` are those of `agewise.total_variation`.
 
     Guarantees
         `aged_epsilon` bounds the loss about the record at aggregation of *every* mechanism with
@@ -114,7 +120,7 @@ class Ageing:
 
     >>> from agewise import birth_death
     >>> ageing = Ageing(birth_death(up=0.1, down=0.2, states=[20, 50, 100, 200]), age=9)
-    >>> round(ageing.delta, 3), round(ageing.aged_epsilon(3.0), 6)
+    >>> round(ageing.total_variation, 3), round(ageing.aged_epsilon(3.0), 6)
     (0.295, 0.850571)
     >>> round(ageing.classical_epsilon(0.5), 6), ageing.classical_epsilon(1.5)
     (1.618279, inf)
@@ -131,12 +137,13 @@ class Ageing:
     ) -> None:
         self.age = whole("age", age, 0)
         self.method = method
-        self.delta = float(delta(process, self.age, method, law, aggregate_at=aggregate_at))
+        found = total_variation(process, self.age, method, law, aggregate_at=aggregate_at)
+        self.total_variation = float(found)
         self._kind: Sharpness = MIXINGS[method].sharpness
         self._rows: Array | None = None
         self._rounding = 0.0
         self._measured: JointLaw | None = None
-        if self._kind == "rows" and 0 < self.delta < 1 and self.age > 0:
+        if self._kind == "rows" and 0 < self.total_variation < 1 and self.age > 0:
             until = self.age + 1 if aggregate_at is None else aggregate_at
             joint = process.joint(until - self.age, until, law)
             if not joint.underflowed and joint.uncertainty == 0:
@@ -144,13 +151,22 @@ class Ageing:
             if joint.stick_limits is not None:
                 self._measured = joint
 
+    @property
+    def delta(self) -> float:
+        """Δ, by its earlier name."""
+        told = "Ageing.delta is now Ageing.total_variation"
+        warnings.warn(told, DeprecationWarning, stacklevel=2)
+        return self.total_variation
+
     def __repr__(self) -> str:
-        return f"Ageing(age={self.age}, method={self.method!r}, delta={self.delta:.6g})"
+        return f"Ageing(age={self.age}, method={self.method!r}, Δ={self.total_variation:.6g})"
 
     def aged_epsilon(self, epsilon: float) -> float:
         """The largest aged ε of any mechanism with this classical ε (infinite: no noise)."""
         spent = np.asarray(epsilon if epsilon == math.inf else positive("epsilon", epsilon))
-        aged = float(sharp_forward(self._kind, spent, self.delta, self._rows, self._rounding))
+        aged = float(
+            sharp_forward(self._kind, spent, self.total_variation, self._rows, self._rounding)
+        )
         if self._measured is not None and self._measured.stick_limits is not None:
             known, limits = self._measured.stick_limits
             aged = min(aged, float(measured_forward(spent, known, limits)))
@@ -164,7 +180,7 @@ class Ageing:
             sticks = np.array([self._measured.stick_limit(epsilon)])
         if self._rows is not None:
             sticks = hockey_sticks(self._rows[None], target, np.array([self._rounding]))
-        inverse = sharp_inverse(self._kind, target, np.array([self.delta]), sticks)
+        inverse = sharp_inverse(self._kind, target, np.array([self.total_variation]), sticks)
         needed, step = float(inverse[0]), _ULP
         while self.aged_epsilon(needed) > epsilon:  # by rounding only: a step or two
             needed, step = needed * (1 - step), 2 * step
@@ -310,12 +326,12 @@ def _checked_epsilon(epsilon: ArrayLike, *, infinite: bool) -> Array:
     return values
 
 
-def checked_delta(delta: ArrayLike) -> Array:
+def checked_shares(total_variation: ArrayLike) -> Array:
     """Return Δ as an array, refusing anything outside [0, 1]."""
-    values = numbers("delta", delta, "numbers from 0 to 1")
+    values = numbers("total_variation", total_variation, "numbers from 0 to 1")
     wrong = ~((values >= 0) & (values <= 1))
     if wrong.any():
-        raise InvalidInput("delta", float(values[wrong].flat[0]), "0 to 1")
+        raise InvalidInput("total_variation", float(values[wrong].flat[0]), "0 to 1")
     return values
 
 

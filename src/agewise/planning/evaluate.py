@@ -35,7 +35,7 @@ OF_ONE_ROUND = ("in turn", "carried out")
 """Methods of plans whose loss is that of a round by itself, whoever rests in others."""
 
 
-def price(
+def evaluate(
     problem: Problem | str | Path,
     slots: ArrayLike,
     method: str = "given",
@@ -54,7 +54,7 @@ def price(
         refused.
 
     >>> from agewise import scenarios
-    >>> fresh = price(scenarios.london(), [10, 10, 10])
+    >>> fresh = evaluate(scenarios.london(), [10, 10, 10])
     >>> fresh.ages, round(fresh.gap, 3), fresh.lower_bound
     ([0, 0, 0], 216.0, None)
     """
